@@ -260,7 +260,7 @@ fn guest(
         }
     }
     let start = StartGuest {
-        fence: Fence(1),
+        fence: Fence::of(1),
         fresh: true,
         command: ["/bin/sh", "-c", BUSY].map(str::to_owned).to_vec(),
         directory: keeper.as_seen(directories.root(), &directories.work()),

@@ -40,7 +40,7 @@ const IMAGE_BYTES_MAX: u64 = 64 << 20;
 /// output.
 const WITH_PIPES: &str = "exec \"$@\" <&3 >&4 3<&- 4>&-";
 
-const FENCE: Fence = Fence(1);
+const FENCE: Fence = Fence::of(1);
 
 /// Why nothing can be moved here.
 #[derive(Debug, thiserror::Error)]

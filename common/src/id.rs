@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
@@ -47,11 +47,10 @@ number!(
     ""
 );
 number!(
-    /// The number that orders attempts: grows with every placement of any
-    /// subprogram and is never given out twice, not even across restarts of
-    /// the coordinator. It names the attempt.
-    Fence(u64),
-    "#"
+    /// One life of a coordinator's store: drawn anew at every start, so that a
+    /// store which went back in time is not taken for its later self.
+    Generation(u32),
+    "g"
 );
 number!(
     /// One life of an agent process. A new one tells the coordinator that
@@ -64,6 +63,84 @@ number!(
     PlaceId(u16),
     "p"
 );
+
+/// What orders attempts: grows with every placement of any subprogram and is
+/// never given out twice, not even across restarts of the coordinator or from
+/// a restored copy of its store. It names the attempt.
+///
+/// The generation comes first in the order. People see the number, which goes
+/// on from one generation to the next.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fence {
+    pub generation: Generation,
+    pub number: u32,
+}
+
+impl Fence {
+    /// Of the generation before all others.
+    pub const fn of(number: u32) -> Self {
+        Self { generation: Generation(0), number }
+    }
+
+    /// One number, ordered as fences are: how they are kept and sent.
+    pub fn packed(self) -> u64 {
+        u64::from(self.generation.0) << 32 | u64::from(self.number)
+    }
+
+    pub fn unpacked(packed: u64) -> Self {
+        let low = |number: u64| u32::try_from(number & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        Self { generation: Generation(low(packed >> 32)), number: low(packed) }
+    }
+
+    /// The one after it. Past the last number comes the next generation.
+    #[must_use]
+    pub fn next(self) -> Self {
+        self.plus(1)
+    }
+
+    /// That many after it.
+    #[must_use]
+    pub fn plus(self, many: u64) -> Self {
+        Self::unpacked(self.packed().saturating_add(many))
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.number)
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        match self.generation {
+            Generation(0) => Ok(()),
+            generation => write!(f, "/{generation}"),
+        }
+    }
+}
+
+/// Rows that people and programs read have the number alone.
+impl Serialize for Fence {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            self.number.serialize(serializer)
+        } else {
+            self.packed().serialize(serializer)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Fence {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            u32::deserialize(deserializer).map(Self::of)
+        } else {
+            u64::deserialize(deserializer).map(Self::unpacked)
+        }
+    }
+}
 
 /// The part of a job that runs on one workstation: what we place.
 ///
@@ -166,6 +243,16 @@ impl fmt::Debug for ContentHash {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_later_generation_orders_before_any_number_also_packed() {
+        let late = |generation, number| Fence { generation: Generation(generation), number };
+        let rising = [Fence::of(7), Fence::of(u32::MAX), late(1, 0), late(1, 9), late(2, 3)];
+        assert!(rising.is_sorted());
+        assert!(rising.is_sorted_by_key(|fence| fence.packed()));
+        assert_eq!(rising.map(|fence| Fence::unpacked(fence.packed())), rising);
+        assert_eq!(Fence::of(u32::MAX).next(), late(1, 0));
+    }
 
     #[test]
     fn a_subprogram_reads_back_as_it_is_written() {

@@ -102,7 +102,7 @@ impl Live<'_> {
         let later = self.ends.split_off(&(
             self.now + Duration::from_nanos(1),
             JobId(0),
-            Fence(0),
+            Fence::of(0),
             WorkstationId(0),
         ));
         let ended = std::mem::replace(&mut self.ends, later);

@@ -146,7 +146,7 @@ impl Agent {
             riders: BTreeSet::new(),
             jobs: BTreeMap::new(),
             ends: BTreeMap::new(),
-            newest: Fence(0),
+            newest: Fence::of(0),
             linked: false,
             shown: None,
             shown_missing: vec![],

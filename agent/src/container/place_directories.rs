@@ -101,7 +101,7 @@ impl PlaceDirectories {
     /// # Errors
     /// What was left cannot be moved, or the directories not be made anew.
     pub fn take_away(&self, fence: Fence) -> Result<PathBuf, DirectoriesError> {
-        let to = self.outgoing.join(fence.0.to_string());
+        let to = self.outgoing.join(fence.packed().to_string());
         clear(&to);
         directory(&to, 0o700)?;
         for name in ["guest", "tmp", "stdout", "stderr"] {
@@ -176,7 +176,7 @@ mod tests {
         let directories = PlaceDirectories::prepare(data.path(), PlaceId(0), None).unwrap();
         fs::write(directories.work().join("x"), "left").unwrap();
         fs::write(directories.root().join("stdout"), "said").unwrap();
-        let away = directories.take_away(Fence(7)).unwrap();
+        let away = directories.take_away(Fence::of(7)).unwrap();
         assert_eq!(fs::read_to_string(away.join("guest/work/x")).unwrap(), "left");
         assert_eq!(fs::read_to_string(away.join("stdout")).unwrap(), "said");
         assert_eq!(fs::read_dir(directories.work()).unwrap().count(), 0);

@@ -229,7 +229,7 @@ mod tests {
             limits: Limits::default(),
             mover: Err("not here".into()),
         };
-        let at = GuestAt { place: PlaceId(0), fence: Fence(7) };
+        let at = GuestAt { place: PlaceId(0), fence: Fence::of(7) };
         let mut answers = Answers::default();
         let reap = Reap { at, endpoint, stays: false, discard: false };
         Container::new(at.place).reap(&site, reap, &mut answers);
@@ -239,13 +239,16 @@ mod tests {
     #[test]
     fn a_guest_that_could_not_be_prepared_has_exited() {
         let exited = guest::Event::Exited { exit: Box::new(Exit::never_ran()), stays: false };
-        assert_eq!(reaped(false).events, [Event::Guest(Fence(7), exited)]);
+        assert_eq!(reaped(false).events, [Event::Guest(Fence::of(7), exited)]);
     }
 
     #[test]
     fn of_a_rank_that_could_not_be_prepared_the_router_is_asked() {
         let answers = reaped(true);
-        assert!(matches!(answers.commands[..], [RouterCommand::Exited { fence: Fence(7), .. }]));
-        assert_eq!(answers.settling, [(Fence(7), Exit::never_ran())]);
+        assert!(matches!(
+            answers.commands[..],
+            [RouterCommand::Exited { fence: Fence { number: 7, .. }, .. }]
+        ));
+        assert_eq!(answers.settling, [(Fence::of(7), Exit::never_ran())]);
     }
 }

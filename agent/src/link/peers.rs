@@ -403,8 +403,8 @@ mod tests {
         let subprogram = SubprogramId { job: JobId(1), index: 3 };
         let what = Handover {
             subprogram,
-            old: Fence(4),
-            new: Fence(5),
+            old: Fence::of(4),
+            new: Fence::of(5),
             ticket: Ticket([7; 16]),
             keep: Keep::State,
             endpoint_bytes: 0,
@@ -434,7 +434,7 @@ mod tests {
             else {
                 panic!("no handover");
             };
-            assert_eq!((to, what.new), (WorkstationId(2), Fence(5)));
+            assert_eq!((to, what.new), (WorkstationId(2), Fence::of(5)));
             answer.send(&HandoverReply::Taken).await.unwrap();
             assert_eq!(reader.expect::<HandoverReply>().await.unwrap(), HandoverReply::Taken);
         });

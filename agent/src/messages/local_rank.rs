@@ -315,9 +315,9 @@ mod tests {
             ranks_max: 1,
             log_bytes_max: 0,
             snapshot: Snapshot(0),
-            floor: Fence(0),
+            floor: Fence::of(0),
         };
-        LocalRank::new(JobId(1), Life(0), Endpoint::new(config, Fence(1)), Slabs::default())
+        LocalRank::new(JobId(1), Life(0), Endpoint::new(config, Fence::of(1)), Slabs::default())
     }
 
     fn no_cut(snapshot: u32) -> Complaint {

@@ -43,8 +43,8 @@ fn start(
     handle
 }
 
-fn at(rank: u32, fence: u64, workstation: u32) -> RankAt {
-    let (fence, workstation) = (Fence(fence), WorkstationId(workstation));
+fn at(rank: u32, fence: u32, workstation: u32) -> RankAt {
+    let (fence, workstation) = (Fence::of(fence), WorkstationId(workstation));
     RankAt { rank, fence, workstation, name: String::new(), addresses: vec![] }
 }
 
@@ -84,7 +84,7 @@ impl Lab {
     }
 
     /// Where ranks are, for those who ask.
-    fn places(&self, at: &[(u32, u64, u32)]) {
+    fn places(&self, at: &[(u32, u32, u32)]) {
         let at: Vec<RankAt> = at
             .iter()
             .map(|(rank, fence, workstation)| self::at(*rank, *fence, *workstation))
@@ -94,7 +94,7 @@ impl Lab {
         }
     }
 
-    fn begin(&self, workstation: u32, rank: u32, fence: u64, log_bytes_max: u64) -> PipeEnds {
+    fn begin(&self, workstation: u32, rank: u32, fence: u32, log_bytes_max: u64) -> PipeEnds {
         let (ends, theirs) = pair().unwrap();
         let config = Config {
             rank: Rank(rank),
@@ -105,9 +105,9 @@ impl Lab {
             ranks_max: 2,
             log_bytes_max,
             snapshot: Snapshot(0),
-            floor: Fence(0),
+            floor: Fence::of(0),
         };
-        let fence = Fence(fence);
+        let fence = Fence::of(fence);
         let begin = Begin { fence, job: JOB, life: LIFE, config, cut: None, ends };
         self.handle(workstation).leave(RouterCommand::Begin(Box::new(begin)));
         theirs
@@ -125,13 +125,13 @@ impl Lab {
     }
 
     #[track_caller]
-    fn depart(&self, workstation: u32, fence: u64, keep: Keep) -> Result<Vec<u8>, String> {
+    fn depart(&self, workstation: u32, fence: u32, keep: Keep) -> Result<Vec<u8>, String> {
         self.pack(workstation, fence, keep).map(|packed| packed.bytes)
     }
 
     #[track_caller]
-    fn pack(&self, workstation: u32, fence: u64, keep: Keep) -> Result<Packed, String> {
-        self.handle(workstation).leave(RouterCommand::Depart { fence: Fence(fence), keep });
+    fn pack(&self, workstation: u32, fence: u32, keep: Keep) -> Result<Packed, String> {
+        self.handle(workstation).leave(RouterCommand::Depart { fence: Fence::of(fence), keep });
         let told = self.told(workstation);
         let RouterEvent::Packed { packed, .. } = told else { panic!("{told:?}") };
         packed
@@ -139,7 +139,7 @@ impl Lab {
 
     /// Takes rank 1 in.
     #[track_caller]
-    fn arrive(&self, workstation: u32, fence: u64, keep: Keep, packed: Vec<u8>) -> PipeEnds {
+    fn arrive(&self, workstation: u32, fence: u32, keep: Keep, packed: Vec<u8>) -> PipeEnds {
         self.unpack(workstation, fence, keep, Packed { bytes: packed, image: None }).unwrap()
     }
 
@@ -147,7 +147,7 @@ impl Lab {
     fn unpack(
         &self,
         workstation: u32,
-        fence: u64,
+        fence: u32,
         keep: Keep,
         packed: Packed,
     ) -> Result<PipeEnds, String> {
@@ -158,12 +158,12 @@ impl Lab {
     fn take_in(
         &self,
         (workstation, rank): (u32, u32),
-        fence: u64,
+        fence: u32,
         keep: Keep,
         packed: Packed,
     ) -> Result<PipeEnds, String> {
         let (ends, theirs) = pair().unwrap();
-        let fence = Fence(fence);
+        let fence = Fence::of(fence);
         let (job, life, rank) = (JOB, LIFE, Rank(rank));
         let Packed { bytes: packed, image } = packed;
         let arrive = Arrive { fence, job, life, rank, keep, packed, image, ends };
@@ -180,8 +180,8 @@ impl Lab {
 
     /// Stands in for rank 1's event loop while its image is taken.
     #[track_caller]
-    fn image(&self, workstation: u32, fence: u64, done: Result<KeptImage, NoImage>) {
-        let (fence, handle) = (Fence(fence), self.handle(workstation));
+    fn image(&self, workstation: u32, fence: u32, done: Result<KeptImage, NoImage>) {
+        let (fence, handle) = (Fence::of(fence), self.handle(workstation));
         assert!(matches!(self.told(workstation), RouterEvent::WantsImage(of) if of == fence));
         handle.leave(RouterCommand::Image(fence));
         let told = self.told(workstation);
@@ -304,10 +304,10 @@ fn a_rank_that_moves_misses_nothing_and_hears_nothing_twice() {
     zero.does(send(3..4));
     let ends = lab.arrive(3, 3, Keep::State, packed);
     one.replug(&ends);
-    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence::of(3)));
     lab.handle(2).leave(RouterCommand::Left {
-        fence: Fence(2),
-        to: Fence(3),
+        fence: Fence::of(2),
+        to: Fence::of(3),
         at: WorkstationId(3),
     });
     lab.places(&[(1, 3, 3)]);
@@ -331,12 +331,12 @@ fn nobody_speaks_for_a_rank_but_the_agent_that_the_coordinator_names() {
         life: LIFE,
         at: vec![RankAt { name: "third".into(), ..at(9, 9, 3) }],
     });
-    let forge = |fence: u64, from: Peer, word: &'static [u8]| {
+    let forge = |fence: u32, from: Peer, word: &'static [u8]| {
         let envelope = Envelope::whole(gleaner_program_core::address::Communicator(0), Tag(8));
         let (snapshot, ack) = (Snapshot(0), Ack { received: 0, limit: 1 << 20, lost: false });
         let payload = Bytes::from_static(word);
         let frame = PeerFrame::Data { snapshot, ack, number: 1, envelope, payload };
-        let (to, rank, fence) = (Rank(1), Rank(0), Fence(fence));
+        let (to, rank, fence) = (Rank(1), Rank(0), Fence::of(fence));
         let packet = Packet { job: JOB, life: LIFE, to, from: rank, fence, frame };
         let frames = vec![Between::Packet(packet)];
         lab.handle(2).deliver(RouterCommand::Packets { from, frames });
@@ -359,7 +359,7 @@ fn nobody_speaks_for_a_rank_but_the_agent_that_the_coordinator_names() {
 fn a_stranger_does_not_take_the_room_of_those_who_come_early() {
     let (lab, _zero, _one) = two(0);
     let frame = PeerFrame::Ack { snapshot: Snapshot(0), ack: Ack::default() };
-    let (to, from, fence) = (Rank(1), Rank(0), Fence(9));
+    let (to, from, fence) = (Rank(1), Rank(0), Fence::of(9));
     let packet = Packet { job: JOB, life: LIFE, to, from, fence, frame };
     for (peer, waiting) in [("stranger", 64), ("moved", 65)] {
         let count = if peer == "moved" { 1 } else { 10_000 };
@@ -378,7 +378,7 @@ fn a_name_that_was_given_away_speaks_for_its_new_workstation_only() {
     let places = vec![named(0, 1, 1), named(9, 9, 7)];
     lab.handle(2).deliver(RouterCommand::Ranks { job: JOB, life: LIFE, at: places });
     let frame = PeerFrame::Ack { snapshot: Snapshot(0), ack: Ack::default() };
-    let (to, from, fence) = (Rank(1), Rank(0), Fence(1));
+    let (to, from, fence) = (Rank(1), Rank(0), Fence::of(1));
     let packet = Packet { job: JOB, life: LIFE, to, from, fence, frame };
     let frames = vec![Between::Packet(packet)];
     lab.handle(2).deliver(RouterCommand::Packets { from: Peer::Direct("again".into()), frames });
@@ -394,7 +394,7 @@ fn what_comes_before_the_place_of_its_sender_waits_for_it() {
     let packed = lab.depart(2, 2, Keep::State).unwrap();
     let ends = lab.arrive(3, 3, Keep::State, packed);
     one.replug(&ends);
-    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence::of(3)));
     one.does(|comm| comm.send(0, 8, b"early").unwrap());
     let begun = Clock.now();
     while lab.early_and_forged(1).0 == 0 {
@@ -420,13 +420,13 @@ fn two_ranks_that_change_places_at_once_find_each_other_again() {
     let ends = lab.take_in((1, 1), 4, Keep::State, at_one).unwrap();
     one.replug(&ends);
     for (at, fence) in [(2, 3), (1, 4)] {
-        lab.handle(at).leave(RouterCommand::SetGoing(Fence(fence)));
+        lab.handle(at).leave(RouterCommand::SetGoing(Fence::of(fence)));
     }
     // Both say something before they hear where the other is.
     zero.does(send(1..3));
     one.does(|comm| comm.send(0, 8, b"from the new place").unwrap());
     for (at, fence, to, there) in [(1, 1, 3, 2), (2, 2, 4, 1)] {
-        let (fence, to, at_new) = (Fence(fence), Fence(to), WorkstationId(there));
+        let (fence, to, at_new) = (Fence::of(fence), Fence::of(to), WorkstationId(there));
         lab.handle(at).leave(RouterCommand::Left { fence, to, at: at_new });
     }
     lab.places(&[(0, 3, 2), (1, 4, 1)]);
@@ -443,14 +443,14 @@ fn a_rank_that_leaves_and_moves_before_it_ends_has_left_all_the_same() {
     let packed = lab.depart(2, 2, Keep::State).unwrap();
     let ends = lab.arrive(3, 3, Keep::State, packed);
     one.replug(&ends);
-    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence::of(3)));
     lab.handle(2).leave(RouterCommand::Left {
-        fence: Fence(2),
-        to: Fence(3),
+        fence: Fence::of(2),
+        to: Fence::of(3),
         at: WorkstationId(3),
     });
     lab.places(&[(1, 3, 3)]);
-    let ended = |end| lab.handle(3).0.locked().router.local_ranks[&Fence(3)].end(end);
+    let ended = |end| lab.handle(3).0.locked().router.local_ranks[&Fence::of(3)].end(end);
     assert_eq!(ended(End::ExitCode(0)), End::Left);
     assert_eq!(ended(End::ExitCode(1)), End::ExitCode(1));
 }
@@ -462,7 +462,7 @@ fn a_rank_that_stays_after_all_misses_nothing() {
     one.does(receive(0..1));
     lab.depart(2, 2, Keep::State).unwrap();
     zero.does(send(3..5));
-    lab.handle(2).leave(RouterCommand::Stayed(Fence(2)));
+    lab.handle(2).leave(RouterCommand::Stayed(Fence::of(2)));
     one.does(receive(1..5));
     one.does(|comm| comm.send(0, 8, b"still here").unwrap());
     zero.does(|comm| assert_eq!(comm.recv(1, 8).unwrap().bytes, b"still here"));
@@ -478,10 +478,10 @@ fn a_rank_rolled_back_elsewhere_has_its_state_and_the_messages_since() {
     one.does(|comm| comm.send(0, 8, b"once").unwrap());
     let packed = lab.depart(2, 2, Keep::SubtaskStart).unwrap();
     let ends = lab.arrive(3, 3, Keep::SubtaskStart, packed);
-    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence::of(3)));
     lab.handle(2).leave(RouterCommand::Left {
-        fence: Fence(2),
-        to: Fence(3),
+        fence: Fence::of(2),
+        to: Fence::of(3),
         at: WorkstationId(3),
     });
     lab.places(&[(1, 3, 3)]);
@@ -521,11 +521,11 @@ fn a_rank_rolled_back_to_its_image_has_what_it_had_not_received_and_the_messages
         assert_eq!(packed.image.as_ref().map(|image| image.bytes), Some(5));
         let ends = lab.unpack(to, fence, Keep::SubtaskStart, packed).unwrap();
         one.replug(&ends);
-        lab.handle(to).leave(RouterCommand::SetGoing(Fence(fence)));
-        let left = Fence(fence - 1);
+        lab.handle(to).leave(RouterCommand::SetGoing(Fence::of(fence)));
+        let left = Fence::of(fence - 1);
         lab.handle(from).leave(RouterCommand::Left {
             fence: left,
-            to: Fence(fence),
+            to: Fence::of(fence),
             at: WorkstationId(to),
         });
         lab.places(&[(1, fence, to)]);
@@ -544,7 +544,7 @@ fn a_rank_without_an_image_goes_on_and_goes_back_to_its_start() {
     let packed = lab.pack(2, 2, Keep::SubtaskStart).unwrap();
     assert!(packed.image.is_none());
     let ends = lab.unpack(3, 3, Keep::SubtaskStart, packed).unwrap();
-    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence::of(3)));
     Process::start(ends).does(|comm| assert_eq!(comm.restore(), None));
 }
 
@@ -558,10 +558,10 @@ fn an_image_does_not_go_along_with_the_process_and_another_is_wanted_there() {
     assert!(packed.image.is_none());
     let ends = lab.unpack(3, 3, Keep::State, packed).unwrap();
     one.replug(&ends);
-    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence::of(3)));
     let refused = lab.depart(3, 3, Keep::SubtaskStart).unwrap_err();
     assert_eq!(refused, "rank 1 cannot go back: no state is kept to go back to");
-    lab.handle(3).leave(RouterCommand::Stayed(Fence(3)));
+    lab.handle(3).leave(RouterCommand::Stayed(Fence::of(3)));
     one.begins(|comm| {
         while !comm.wants_state().unwrap() {
             std::thread::sleep(Duration::from_millis(10));
@@ -590,17 +590,17 @@ fn a_rank_of_which_nothing_is_kept_begins_elsewhere_with_what_it_had_not_receive
     let (lab, zero, one) = two(0);
     zero.does(send(0..1));
     one.does(receive(0..1));
-    lab.handle(2).leave(RouterCommand::Retreat { fence: Fence(2), within: LONG });
+    lab.handle(2).leave(RouterCommand::Retreat { fence: Fence::of(2), within: LONG });
     let packed = lab.depart(2, 2, Keep::Nothing).unwrap();
     zero.does(send(1..3));
     let ends = lab.arrive(3, 3, Keep::Nothing, packed);
     // A new process is welcomed first.
-    let (fence, bytes) = (Fence(3), postcard::to_stdvec(&ToRank::Ranks(2)).unwrap());
+    let (fence, bytes) = (Fence::of(3), postcard::to_stdvec(&ToRank::Ranks(2)).unwrap());
     lab.handle(3).leave(RouterCommand::ToRank { fence, life: LIFE, bytes });
-    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence::of(3)));
     lab.handle(2).leave(RouterCommand::Left {
-        fence: Fence(2),
-        to: Fence(3),
+        fence: Fence::of(2),
+        to: Fence::of(3),
         at: WorkstationId(3),
     });
     lab.places(&[(1, 3, 3)]);
@@ -615,7 +615,7 @@ fn a_rank_that_keeps_nothing_cannot_be_rolled_back() {
     one.does(|comm| comm.send(0, 8, b"hello").unwrap());
     let refused = lab.depart(2, 2, Keep::SubtaskStart).unwrap_err();
     assert_eq!(refused, "rank 1 cannot go back: no state is kept to go back to");
-    lab.handle(2).leave(RouterCommand::Stayed(Fence(2)));
+    lab.handle(2).leave(RouterCommand::Stayed(Fence::of(2)));
     one.does(|comm| comm.send(0, 8, b"on it goes").unwrap());
 }
 
@@ -624,7 +624,7 @@ fn what_is_no_packed_rank_is_refused() {
     let lab = Lab::new(1);
     for packed in [vec![], vec![0xff; 100]] {
         let (ends, _theirs) = pair().unwrap();
-        let (fence, job, life, rank) = (Fence(1), JOB, LIFE, Rank(1));
+        let (fence, job, life, rank) = (Fence::of(1), JOB, LIFE, Rank(1));
         let (keep, image) = (Keep::State, None);
         let arrive = Arrive { fence, job, life, rank, keep, packed, image, ends };
         lab.handle(1).leave(RouterCommand::Arrive(Box::new(arrive)));
@@ -643,7 +643,7 @@ fn a_pipe_that_closes_as_its_rank_is_let_go_keeps_nobody_from_being_heard() {
         // Both wake the router, which may hear of either first.
         let _ = rustix::io::write(&write, b"no frame");
         drop((read, write));
-        lab.handle(1).leave(RouterCommand::Dropped(Fence(fence)));
+        lab.handle(1).leave(RouterCommand::Dropped(Fence::of(fence)));
     }
     let next = Process::start(lab.begin(1, 0, 1_001, 0));
     next.does(|comm| assert_eq!(comm.rank(), 0));

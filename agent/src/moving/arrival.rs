@@ -487,13 +487,13 @@ mod tests {
         let expected = program::Arrival {
             from: WorkstationId(1),
             name: "one".into(),
-            old: Fence(4),
+            old: Fence::of(4),
             ticket: Ticket([7; 16]),
         };
         let what = Handover {
             subprogram: SubprogramId { job: JobId(1), index: 0 },
-            old: Fence(4),
-            new: Fence(5),
+            old: Fence::of(4),
+            new: Fence::of(5),
             ticket: Ticket([7; 16]),
             keep: Keep::State,
             endpoint_bytes: 0,
@@ -509,7 +509,7 @@ mod tests {
             let guessed = Handover { ticket: Ticket(ticket), ..what.clone() };
             assert!(!is_taken(&guessed, agent("one")) && !is_taken(&guessed, Sender::Coordinator));
         }
-        assert!(!is_taken(&Handover { old: Fence(3), ..what.clone() }, agent("one")));
+        assert!(!is_taken(&Handover { old: Fence::of(3), ..what.clone() }, agent("one")));
         assert!(!is_it(None, &what, &agent("one")), "what is here already comes from nobody");
     }
 }

@@ -69,7 +69,7 @@ impl KeptImage {
     #[cfg(test)]
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let mut keeping = Keeping::new(home.path(), Fence(0), u64::MAX).unwrap();
+        let mut keeping = Keeping::new(home.path(), Fence::of(0), u64::MAX).unwrap();
         keeping.write_all(bytes).unwrap();
         keeping.finish()
     }
@@ -87,7 +87,7 @@ impl Keeping {
     /// # Errors
     /// The directory cannot be written to.
     pub(super) fn new(directory: &Path, fence: Fence, bytes_max: u64) -> io::Result<Self> {
-        let path = directory.join(format!("image-{}", fence.0));
+        let path = directory.join(format!("image-{}", fence.packed()));
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(&path)?;
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn an_image_leaves_no_file_behind_and_is_no_bigger_than_it_may_be() {
         let home = tempfile::tempdir().unwrap();
-        let mut keeping = Keeping::new(home.path(), Fence(7), 3 << 20).unwrap();
+        let mut keeping = Keeping::new(home.path(), Fence::of(7), 3 << 20).unwrap();
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
         keeping.write_all(&vec![0; 3 << 20]).unwrap();
         let error = keeping.write_all(b"x").unwrap_err();

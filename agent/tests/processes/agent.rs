@@ -176,13 +176,13 @@ impl Lab {
         });
     }
 
-    pub(crate) fn offer(&self, fence: u64, spec: JobSpec) {
+    pub(crate) fn offer(&self, fence: u32, spec: JobSpec) {
         let job = JobId(u32::try_from(fence).unwrap());
         let index = spec.indexes.first;
         self.coordinator.say(CoordinatorFrame::Job { job, spec: Box::new(spec) });
         let subprogram = SubprogramId { job, index };
         self.coordinator.say(CoordinatorFrame::Offer(Offer {
-            fence: Fence(fence),
+            fence: Fence::of(fence),
             subprogram,
             rank: None,
             arrival: None,
@@ -413,7 +413,7 @@ fn cancelled() {
     lab.offer(1, script("exec sleep 4721.5"));
     lab.started();
     until("the guest runs", || !processes_with("sleep 4721.5").is_empty());
-    lab.coordinator.say(CoordinatorFrame::Cancel { fence: Fence(1) });
+    lab.coordinator.say(CoordinatorFrame::Cancel { fence: Fence::of(1) });
     until("the guest is gone", || processes_with("sleep 4721.5").is_empty());
     let mut spec = script("echo said; exec sleep 4721.5");
     let mut heard = vec![];
@@ -459,10 +459,10 @@ fn paused() {
     }
     assert_eq!(lab.ask(&owner::Command::Resume), Answer::Done);
     lab.event("a resume", |event| matches!(event, AttemptEvent::Resumed { .. }).then_some(()));
-    assert_eq!(lab.ask(&owner::Command::Stop { fence: Fence(1) }), Answer::Done);
+    assert_eq!(lab.ask(&owner::Command::Stop { fence: Fence::of(1) }), Answer::Done);
     lab.event("a retreat", |event| matches!(event, AttemptEvent::Retreated { .. }).then_some(()));
     until("the guest is gone", || processes_with("# 4722").is_empty());
-    let nobody = lab.ask(&owner::Command::Stop { fence: Fence(99) });
+    let nobody = lab.ask(&owner::Command::Stop { fence: Fence::of(99) });
     assert_eq!(nobody, Answer::No { reason: "no guest #99 is here".into() });
 }
 

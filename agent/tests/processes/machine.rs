@@ -124,7 +124,7 @@ impl Place {
 
     pub(crate) fn order(&self) -> StartGuest {
         StartGuest {
-            fence: Fence(1),
+            fence: Fence::of(1),
             fresh: true,
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             directory: self.keeper().as_seen(&self.directory, &self.directory.join("guest/work")),

@@ -72,7 +72,9 @@ impl Labs {
     fn owner_returns(&self) {
         self.here.ask(&owner::Command::Pause { seconds: None });
         self.here.event("a wish to leave", |event| match event {
-            AttemptEvent::WantsAway { fence: Fence(1), keep: Keep::State, .. } => Some(()),
+            AttemptEvent::WantsAway {
+                fence: Fence { number: 1, .. }, keep: Keep::State, ..
+            } => Some(()),
             AttemptEvent::Retreated { .. } => panic!("{event:?}"),
             _ => None,
         });
@@ -83,21 +85,21 @@ impl Labs {
     }
 
     /// As a coordinator does that has chosen the second agent.
-    fn send(&self, command: &str, fence: u64) {
+    fn send(&self, command: &str, fence: u32) {
         self.offer(command, fence);
         self.depart(fence, TICKET);
     }
 
-    fn offer(&self, command: &str, fence: u64) {
+    fn offer(&self, command: &str, fence: u32) {
         let job = JobId(1);
         let offer = Offer {
-            fence: Fence(fence),
+            fence: Fence::of(fence),
             subprogram: SubprogramId { job, index: 7 },
             rank: None,
             arrival: Some(Arrival {
                 from: WorkstationId(1),
                 name: "desk-1".into(),
-                old: Fence(1),
+                old: Fence::of(1),
                 ticket: TICKET,
             }),
         };
@@ -106,34 +108,36 @@ impl Labs {
         self.there.coordinator.say(CoordinatorFrame::Offer(offer));
     }
 
-    fn depart(&self, fence: u64, ticket: Ticket) {
+    fn depart(&self, fence: u32, ticket: Ticket) {
         let at = RankAt {
             rank: 7,
-            fence: Fence(fence),
+            fence: Fence::of(fence),
             workstation: WorkstationId(2),
             name: "desk-2".into(),
             addresses: self.address.clone(),
         };
         let to = Destination { at, ticket, ordered: false };
         self.here.coordinator.say(CoordinatorFrame::Depart {
-            fence: Fence(1),
+            fence: Fence::of(1),
             keep: Keep::State,
             to,
         });
     }
 
     fn stays(&self) {
-        self.here.coordinator.say(CoordinatorFrame::Stay { fence: Fence(1) });
+        self.here.coordinator.say(CoordinatorFrame::Stay { fence: Fence::of(1) });
         self.here.event("a suspension", |event| {
-            matches!(event, AttemptEvent::Suspended { fence: Fence(1) }).then_some(())
+            matches!(event, AttemptEvent::Suspended { fence: Fence { number: 1, .. } })
+                .then_some(())
         });
     }
 }
 
 impl Lab {
-    fn refused(&self, of: u64) {
+    fn refused(&self, of: u32) {
         self.event("a refusal", |event| {
-            matches!(event, AttemptEvent::Refused { fence, .. } if fence == Fence(of)).then_some(())
+            matches!(event, AttemptEvent::Refused { fence, .. } if fence == Fence::of(of))
+                .then_some(())
         });
     }
 }
@@ -158,14 +162,16 @@ fn goes_on() {
     labs.owner_returns();
     labs.send(COUNTS, 5);
     let (bytes, frozen) = labs.there.event("an arrival", |event| match event {
-        AttemptEvent::Arrived { fence: Fence(5), bytes, frozen } => Some((bytes, frozen)),
+        AttemptEvent::Arrived { fence: Fence { number: 5, .. }, bytes, frozen } => {
+            Some((bytes, frozen))
+        }
         AttemptEvent::Refused { .. } => panic!("{event:?}"),
         _ => None,
     });
     println!("moved {bytes} bytes; it stood still for {frozen:?}");
     assert_eq!(labs.here.status().guests[0].state, "leaving");
-    labs.here.coordinator.say(CoordinatorFrame::Cancel { fence: Fence(1) });
-    labs.there.coordinator.say(CoordinatorFrame::GoOn { fence: Fence(5) });
+    labs.here.coordinator.say(CoordinatorFrame::Cancel { fence: Fence::of(1) });
+    labs.there.coordinator.say(CoordinatorFrame::GoOn { fence: Fence::of(5) });
     let finished = labs.there.finished();
     assert_eq!(finished.outcome, Outcome::Succeeded, "{}", text(&finished.stderr));
     assert_eq!(text(&finished.stdout), counted());
@@ -203,12 +209,12 @@ fn ticket() {
     labs.stays();
     labs.depart(5, TICKET);
     labs.there.event("an arrival", |event| match event {
-        AttemptEvent::Arrived { fence: Fence(5), .. } => Some(()),
+        AttemptEvent::Arrived { fence: Fence { number: 5, .. }, .. } => Some(()),
         AttemptEvent::Refused { .. } => panic!("{event:?}"),
         _ => None,
     });
-    labs.here.coordinator.say(CoordinatorFrame::Cancel { fence: Fence(1) });
-    labs.there.coordinator.say(CoordinatorFrame::GoOn { fence: Fence(5) });
+    labs.here.coordinator.say(CoordinatorFrame::Cancel { fence: Fence::of(1) });
+    labs.there.coordinator.say(CoordinatorFrame::GoOn { fence: Fence::of(5) });
     assert_eq!(text(&labs.there.finished().stdout), counted());
 }
 
@@ -223,7 +229,9 @@ fn cannot() {
     labs.owner_returns();
     labs.send(HOLDS, 5);
     let reason = labs.here.event("an obstacle", |event| match event {
-        AttemptEvent::CannotLeave { fence: Fence(1), keep: Keep::State, reason } => Some(reason),
+        AttemptEvent::CannotLeave { fence: Fence { number: 1, .. }, keep: Keep::State, reason } => {
+            Some(reason)
+        }
         _ => None,
     });
     assert!(reason.ends_with("(perl) holds a TCP socket to 127.0.0.1:8123"), "{reason}");
@@ -241,12 +249,12 @@ fn keeps() {
     labs.owner_returns();
     labs.owner_leaves();
     labs.here.event("a stay", |event| {
-        matches!(event, AttemptEvent::Stays { fence: Fence(1) }).then_some(())
+        matches!(event, AttemptEvent::Stays { fence: Fence { number: 1, .. } }).then_some(())
     });
     // It crossed that word.
     labs.depart(5, TICKET);
     let reason = labs.here.event("a refusal to leave", |event| match event {
-        AttemptEvent::CannotLeave { fence: Fence(1), reason, .. } => Some(reason),
+        AttemptEvent::CannotLeave { fence: Fence { number: 1, .. }, reason, .. } => Some(reason),
         _ => None,
     });
     assert_eq!(reason, "its owner has left");
@@ -261,7 +269,7 @@ fn not_begun() {
     labs.owner_returns();
     labs.depart(5, TICKET);
     labs.here.event("an end or a departure", |event| match event {
-        AttemptEvent::Refused { fence: Fence(1), reason, .. } => {
+        AttemptEvent::Refused { fence: Fence { number: 1, .. }, reason, .. } => {
             assert_eq!(reason, "its owner came before it began");
             Some(())
         }
@@ -337,7 +345,7 @@ fn kept_ready() {
     here.offer(2, stays.clone());
     until("a guest", || keepers(here) == [(first, true)]);
     here.ask(&owner::Command::Pause { seconds: None });
-    here.coordinator.say(CoordinatorFrame::Cancel { fence: Fence(2) });
+    here.coordinator.say(CoordinatorFrame::Cancel { fence: Fence::of(2) });
     until("its end", || keepers(here).is_empty());
     // Whoever answers has done all that follows from it.
     here.status();

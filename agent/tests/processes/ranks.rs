@@ -291,7 +291,7 @@ pub(crate) struct Site {
     relays: bool,
     /// Where each agent is said to be.
     pub(crate) addresses: Vec<Vec<SocketAddr>>,
-    fence: u64,
+    fence: u32,
     /// How often ranks have asked for processors.
     pub(crate) asked: u32,
     /// The program that saves may come to its end.
@@ -349,11 +349,11 @@ impl Site {
         (spec.on_busy, spec.limits) = (self.on_busy, self.limits);
         self.spec = Some(spec.clone());
         self.ranks = ranks;
-        let floor = Fence(self.fence + 1);
+        let floor = Fence::of(self.fence + 1);
         let mut offers = vec![];
         for rank in 0..ranks {
             self.fence += 1;
-            let (lab, fence) = (place(rank), Fence(self.fence));
+            let (lab, fence) = (place(rank), Fence::of(self.fence));
             let workstation = WorkstationId(u32::try_from(lab).unwrap() + 1);
             let (name, addresses) = (name_of(workstation), self.addresses[lab].clone());
             let at = RankAt { rank, fence, workstation, name, addresses };
@@ -392,7 +392,7 @@ impl Site {
     /// there.
     pub(crate) fn send_to(&mut self, rank: u32, lab: usize) -> RankAt {
         self.fence += 1;
-        let (old, fence) = (self.at[&rank].clone(), Fence(self.fence));
+        let (old, fence) = (self.at[&rank].clone(), Fence::of(self.fence));
         let workstation = WorkstationId(u32::try_from(lab).unwrap() + 1);
         let (name, addresses) = (name_of(workstation), self.addresses[lab].clone());
         let to = RankAt { rank, fence, workstation, name, addresses };
@@ -403,7 +403,7 @@ impl Site {
         there.say(CoordinatorFrame::Offer(Offer {
             fence,
             subprogram: SubprogramId { job: JOB, index: rank },
-            rank: Some(Box::new(self.rank_offer(rank, Fence(1)))),
+            rank: Some(Box::new(self.rank_offer(rank, Fence::of(1)))),
             arrival: Some(Arrival {
                 from: old.workstation,
                 name: old.name.clone(),

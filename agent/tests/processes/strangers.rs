@@ -108,7 +108,7 @@ fn forges() {
     let stranger = Stranger::of(&site.labs[0]);
     let own = RankAt {
         rank: 0,
-        fence: Fence(7_000),
+        fence: Fence::of(7_000),
         workstation: WorkstationId(9),
         name: NAME.into(),
         addresses: vec![],
@@ -166,7 +166,7 @@ fn lies(site: &Site) -> Vec<u8> {
                 life: Life(1),
                 to: Rank(to.rank),
                 from: Rank(from.rank),
-                fence: Fence(from.fence.0 + fence * 1_000),
+                fence: Fence::of(from.fence.number + fence * 1_000),
                 frame,
             };
             framing::encode_whole(&Between::Packet(packet), &mut bytes).unwrap();

@@ -202,7 +202,7 @@ mod tests {
             pause: Some(PauseStatus { by: "ada".into(), until: Some("17:40".into()) }),
             connected: true,
             guests: vec![GuestStatus {
-                fence: Fence(99),
+                fence: Fence::of(99),
                 subprogram: SubprogramId { job: JobId(7), index: 12 },
                 name: "primes".into(),
                 place: Some(0),

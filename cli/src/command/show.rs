@@ -396,7 +396,7 @@ pub(super) mod tests {
             subprogram,
             state: SubprogramState::Suspended,
             workstation: Some("ws-042".into()),
-            fence: Some(Fence(99)),
+            fence: Some(Fence::of(99)),
             attempts: 2,
             failures: 0,
             retreats: 1,
@@ -413,7 +413,7 @@ pub(super) mod tests {
         let rows = [
             AttemptRow {
                 replica: 1,
-                fence: Fence(51),
+                fence: Fence::of(51),
                 subprogram,
                 workstation: "ws-001".into(),
                 placed: at(1_795_000_000),
@@ -422,7 +422,7 @@ pub(super) mod tests {
             },
             AttemptRow {
                 replica: 1,
-                fence: Fence(99),
+                fence: Fence::of(99),
                 subprogram,
                 workstation: "ws-042".into(),
                 placed: at(1_795_000_050),

@@ -210,7 +210,7 @@ mod tests {
     fn attempt(placed: i64, ended: i64, end: &str) -> AttemptRow {
         AttemptRow {
             replica: 1,
-            fence: Fence(1),
+            fence: Fence::of(1),
             subprogram: SubprogramId { job: JobId(1), index: 0 },
             workstation: "w".into(),
             placed: WallTime::from_unix_s(placed),

@@ -84,8 +84,8 @@ fn openings() {
     check(&Opening::new(Purpose::Packets), "0707");
     let what = Box::new(Handover {
         subprogram: SubprogramId { job: JobId(6), index: 300 },
-        old: Fence(3),
-        new: Fence(4),
+        old: Fence::of(3),
+        new: Fence::of(4),
         ticket: TICKET,
         keep: Keep::SubtaskStart,
         endpoint_bytes: 300,
@@ -130,7 +130,7 @@ fn what_agents_say() {
         boot: BootId([0xab; 16]),
         facts,
         presence: presence(),
-        held: vec![(Fence(300), GuestState::Suspended)],
+        held: vec![(Fence::of(300), GuestState::Suspended)],
     };
     let expected = format!(
         "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}0101610001ac020102{PRESENCE}01ac0202",
@@ -143,14 +143,14 @@ fn what_agents_say() {
     check(&AgentFrame::Presence(presence()), &format!("02{PRESENCE}"));
     check(&AgentFrame::Leaving { reason: "s".into() }, "040173");
     check(&AgentFrame::Relay { to: WorkstationId(7), bytes: vec![0xab] }, "050701ab");
-    let from_rank = AgentFrame::FromRank { fence: Fence(4), life: Life(2), bytes: vec![0xab] };
+    let from_rank = AgentFrame::FromRank { fence: Fence::of(4), life: Life(2), bytes: vec![0xab] };
     check(&from_rank, "06040201ab");
     check(&AgentFrame::Missing(vec!["x".into()]), "07010178");
 }
 
 #[test]
 fn what_becomes_of_attempts() {
-    let fence = Fence(4);
+    let fence = Fence::of(4);
     let said = |event| AgentFrame::Attempt(event);
     let waited = Duration::from_nanos(3);
     check(&said(AttemptEvent::Started { fence, waited }), "0300040003");
@@ -194,7 +194,7 @@ fn what_the_coordinator_says() {
         lease: Duration::from_secs(10),
         heartbeat: Duration::from_secs(3),
         heartbeat_without_guests: Duration::from_secs(15),
-        keep: vec![Fence(4)],
+        keep: vec![Fence::of(4)],
     };
     check(&welcome, "000701770a0003000f000104");
     check(&CoordinatorFrame::HeartbeatAck { sequence: 5 }, "0105");
@@ -202,11 +202,11 @@ fn what_the_coordinator_says() {
     check(&job, &format!("0206{}", spec_hex()));
     check(&CoordinatorFrame::Forget { job: JobId(6) }, "0306");
     let subprogram = SubprogramId { job: JobId(6), index: 300 };
-    let offer = Offer { fence: Fence(4), subprogram, rank: None, arrival: None };
+    let offer = Offer { fence: Fence::of(4), subprogram, rank: None, arrival: None };
     check(&CoordinatorFrame::Offer(offer), "040406ac020000");
     let (from, name) = (WorkstationId(7), String::from("w"));
-    let arrival = Some(Arrival { from, name, old: Fence(3), ticket: TICKET });
-    let offer = Offer { fence: Fence(4), subprogram, rank: None, arrival };
+    let arrival = Some(Arrival { from, name, old: Fence::of(3), ticket: TICKET });
+    let offer = Offer { fence: Fence::of(4), subprogram, rank: None, arrival };
     check(&CoordinatorFrame::Offer(offer), &format!("040406ac02000107017703{}", ab(16)));
     let rank = Some(Box::new(RankOffer {
         life: Life(2),
@@ -215,13 +215,13 @@ fn what_the_coordinator_says() {
         members: 16,
         parent: Some(1),
         snapshot: 5,
-        floor: Fence(3),
+        floor: Fence::of(3),
         cut: None,
     }));
-    let offer = Offer { fence: Fence(4), subprogram, rank, arrival: None };
+    let offer = Offer { fence: Fence::of(4), subprogram, rank, arrival: None };
     check(&CoordinatorFrame::Offer(offer), "040406ac020102100010010105030000");
-    check(&CoordinatorFrame::Cancel { fence: Fence(4) }, "0504");
-    check(&CoordinatorFrame::Acknowledge { fence: Fence(4) }, "0604");
+    check(&CoordinatorFrame::Cancel { fence: Fence::of(4) }, "0504");
+    check(&CoordinatorFrame::Acknowledge { fence: Fence::of(4) }, "0604");
     check(&CoordinatorFrame::Refused { reason: "r".into() }, "070172");
 }
 
@@ -229,22 +229,24 @@ fn what_the_coordinator_says() {
 fn what_the_coordinator_says_of_ranks() {
     let addresses = vec![([127, 0, 0, 1], 300).into()];
     let name = String::from("w");
-    let to = RankAt { rank: 3, fence: Fence(5), workstation: WorkstationId(7), name, addresses };
+    let to =
+        RankAt { rank: 3, fence: Fence::of(5), workstation: WorkstationId(7), name, addresses };
     let there = "030507017701007f000001ac02";
     let ranks = CoordinatorFrame::Ranks { job: JobId(6), life: Life(2), at: vec![to.clone()] };
     check(&ranks, &format!("08060201{there}"));
     let relayed = CoordinatorFrame::Relayed { from: WorkstationId(7), bytes: vec![0xab] };
     check(&relayed, "090701ab");
     let to = Destination { at: to, ticket: TICKET, ordered: false };
-    let depart = CoordinatorFrame::Depart { fence: Fence(4), keep: Keep::State, to };
+    let depart = CoordinatorFrame::Depart { fence: Fence::of(4), keep: Keep::State, to };
     check(&depart, &format!("0a0400{there}{}00", ab(16)));
-    check(&CoordinatorFrame::Stay { fence: Fence(4) }, "0b04");
-    let to_rank = CoordinatorFrame::ToRank { fence: Fence(4), life: Life(2), bytes: vec![0xab] };
+    check(&CoordinatorFrame::Stay { fence: Fence::of(4) }, "0b04");
+    let to_rank =
+        CoordinatorFrame::ToRank { fence: Fence::of(4), life: Life(2), bytes: vec![0xab] };
     check(&to_rank, "0c040201ab");
-    check(&CoordinatorFrame::GoOn { fence: Fence(4) }, "0d04");
+    check(&CoordinatorFrame::GoOn { fence: Fence::of(4) }, "0d04");
     let keys = vec![KeyHash([0xab; 16])];
-    check(&CoordinatorFrame::GiveBack { fence: Fence(4) }, "0f04");
-    check(&CoordinatorFrame::Riders { fences: vec![Fence(4), Fence(5)] }, "10020405");
+    check(&CoordinatorFrame::GiveBack { fence: Fence::of(4) }, "0f04");
+    check(&CoordinatorFrame::Riders { fences: vec![Fence::of(4), Fence::of(5)] }, "10020405");
     let revoked = CoordinatorFrame::Revoked { all: true, keys, now: WallTime(-1) };
     check(&revoked, &format!("0e0101{}01", ab(16)));
 }
@@ -368,7 +370,7 @@ fn replies() {
         replica: 3,
         state: ReplicaState::Answered,
         workstation: Some("w".into()),
-        fence: Some(Fence(4)),
+        fence: Some(Fence::of(4)),
         attempts: 5,
         outcome: None,
         answer: Some("a".into()),

@@ -120,15 +120,15 @@ pub(crate) fn span(ran: Duration, suspended: Duration) -> Duration {
 }
 
 /// How many fences are reserved in the store at a time. A restart skips those
-/// that were not given out; there are enough for ten thousand placements a
-/// second over millions of years.
+/// that were not given out; a generation has enough for ten thousand placements
+/// a second over days, and the next begins at every start.
 const RESERVED_AT_ONCE: u64 = 10_000;
 
 /// Gives out every fence once, also over restarts.
 #[derive(Debug)]
 pub(crate) struct Fences {
-    next: u64,
-    below: u64,
+    next: Fence,
+    below: Fence,
 }
 
 impl Default for Fences {
@@ -140,24 +140,24 @@ impl Default for Fences {
 impl Fences {
     /// Goes on after all fences that earlier lives may have given out.
     pub(crate) fn new(below: Fence) -> Self {
-        let next = below.0.max(1);
+        let next = below.max(Fence::of(1));
         Self { next, below: next }
     }
 
     /// The lowest fence that may be given out from now on.
     pub(crate) fn floor(&self) -> Fence {
-        Fence(self.next)
+        self.next
     }
 
     /// The next fence, and the new reservation if one was needed.
     pub(crate) fn next(&mut self) -> (Fence, Option<Fence>) {
-        let fence = Fence(self.next);
-        self.next += 1;
-        if fence.0 < self.below {
+        let fence = self.next;
+        self.next = fence.next();
+        if fence < self.below {
             return (fence, None);
         }
-        self.below = fence.0 + RESERVED_AT_ONCE;
-        (fence, Some(Fence(self.below)))
+        self.below = fence.plus(RESERVED_AT_ONCE);
+        (fence, Some(self.below))
     }
 }
 
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn no_fence_is_given_out_before_it_is_reserved_or_twice() {
-        let mut reserved = Fence(0);
-        let mut last = Fence(0);
+        let mut reserved = Fence::of(0);
+        let mut last = Fence::of(0);
         for life in 0..3 {
             let mut fences = Fences::new(reserved);
             for _ in 0..25_000 + life {

@@ -187,14 +187,14 @@ impl Core {
     /// attempts found open get one lease for their agents to come back: an
     /// agent that is still within its lease was heard before `now`.
     pub fn restore(now: Moment, wall: WallTime, config: Config, restored: Restored) -> Self {
-        let newest = restored.attempts.iter().map(|attempt| attempt.fence.0 + 1).max();
-        let fences_below = restored.fences_below.0.max(newest.unwrap_or(0));
+        let newest = restored.attempts.iter().map(|attempt| attempt.fence.next()).max();
+        let fences_below = restored.fences_below.max(newest.unwrap_or_default());
         let newest_job = restored.jobs.iter().map(|job| job.job).max();
         let mut core = Self {
             shares: Shares::new(now, config.shares.clone()),
             schedule: Schedule::new(&config.scheduler),
             config,
-            fences: Fences::new(Fence(fences_below)),
+            fences: Fences::new(fences_below),
             last_job: restored.last_job.max(newest_job).unwrap_or_default(),
             ..Self::default()
         };

@@ -14,7 +14,7 @@ pub struct TicketKey(pub [u8; 32]);
 impl TicketKey {
     /// For the move to this attempt, of which there is one.
     pub(crate) fn ticket(&self, new: Fence) -> Ticket {
-        let hash = blake3::keyed_hash(&self.0, &new.0.to_le_bytes());
+        let hash = blake3::keyed_hash(&self.0, &new.packed().to_le_bytes());
         let mut ticket = [0; 16];
         ticket.copy_from_slice(&hash.as_bytes()[..16]);
         Ticket(ticket)
@@ -35,9 +35,9 @@ mod tests {
     #[test]
     fn a_ticket_is_its_fences_and_its_coordinators() {
         let (ours, theirs) = (TicketKey([1; 32]), TicketKey([2; 32]));
-        assert_eq!(ours.ticket(Fence(7)), ours.ticket(Fence(7)));
-        assert_ne!(ours.ticket(Fence(7)), ours.ticket(Fence(8)));
-        assert_ne!(ours.ticket(Fence(7)), theirs.ticket(Fence(7)));
-        assert!(!format!("{ours:?} {:?}", ours.ticket(Fence(7))).contains(char::is_numeric));
+        assert_eq!(ours.ticket(Fence::of(7)), ours.ticket(Fence::of(7)));
+        assert_ne!(ours.ticket(Fence::of(7)), ours.ticket(Fence::of(8)));
+        assert_ne!(ours.ticket(Fence::of(7)), theirs.ticket(Fence::of(7)));
+        assert!(!format!("{ours:?} {:?}", ours.ticket(Fence::of(7))).contains(char::is_numeric));
     }
 }

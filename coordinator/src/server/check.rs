@@ -133,7 +133,7 @@ mod tests {
 
     fn finished(stdout: usize, path: &str) -> AgentFrame {
         AgentFrame::Attempt(AttemptEvent::Finished(Finished {
-            fence: Fence(1),
+            fence: Fence::of(1),
             outcome: Outcome::Succeeded,
             cpu: Duration::ZERO,
             ran: Duration::ZERO,
@@ -169,8 +169,9 @@ mod tests {
         let rank = Rank(RANKS_MAX);
         let facts = RankFacts { rank, stance, sent: all.clone(), received: all };
         let report = FromRank::Facts { asked: Some(u64::MAX), facts };
-        let said =
-            |bytes| check(&AgentFrame::FromRank { fence: Fence(1), life: Life::default(), bytes });
+        let said = |bytes| {
+            check(&AgentFrame::FromRank { fence: Fence::of(1), life: Life::default(), bytes })
+        };
         assert_eq!(said(postcard::to_stdvec(&report).unwrap()), Ok(()));
         assert!(said(vec![0; RANK_REPORT_BYTES_MAX + 1]).is_err());
         const { assert!(RANK_REPORT_BYTES_MAX + 100 < FRAME_BYTES_MAX) };

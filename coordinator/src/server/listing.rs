@@ -287,7 +287,7 @@ mod tests {
                 attempts: 1,
                 cpu: Duration::from_millis(1_234),
                 last: LastAttempt {
-                    fence: Fence(u64::from(index) + 1),
+                    fence: Fence::of(index + 1),
                     workstation: WorkstationId(1),
                     outcome: "succeeded".into(),
                 },

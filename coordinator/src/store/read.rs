@@ -76,7 +76,7 @@ impl Tables {
                 [],
                 attempt,
             )?,
-            fences_below: Fence(fences_below.map_or(0, count)),
+            fences_below: Fence::unpacked(fences_below.map_or(0, count)),
             last_job: last_job.flatten().map(JobId),
             events: self.rows("SELECT * FROM events ORDER BY job, life, sequence", [], |row| {
                 let (job, life) = (JobId(row.get("job")?), Life(row.get("life")?));
@@ -184,7 +184,7 @@ impl Tables {
         let records = self.rows(query, of, replica)?;
         let query = "SELECT fence FROM results WHERE job = :job AND idx = :idx AND accepted";
         let accepted = self.one(query, of, |row| row.get("fence").map(count))?;
-        Ok((records, accepted.map(Fence)))
+        Ok((records, accepted.map(Fence::unpacked)))
     }
 
     /// What one replica printed and left.
@@ -283,7 +283,7 @@ fn history(row: &Named<'_>) -> Column<History> {
         cpu: row.get("cpu").map(span)?,
         avoided: row.get::<Option<u32>>("avoided")?.map(WorkstationId),
         last: LastAttempt {
-            fence: Fence(row.get("fence").map(count)?),
+            fence: Fence::unpacked(row.get("fence").map(count)?),
             workstation: WorkstationId(row.get("workstation")?),
             outcome: row.get("outcome")?,
         },
@@ -308,7 +308,7 @@ fn attempt(row: &Named<'_>) -> Column<AttemptRecord> {
     let ended: Option<i64> = row.get("ended")?;
     let how: Option<String> = row.get("how")?;
     Ok(AttemptRecord {
-        fence: Fence(row.get("fence").map(count)?),
+        fence: Fence::unpacked(row.get("fence").map(count)?),
         subprogram: subprogram_id(row)?,
         workstation: WorkstationId(row.get("workstation")?),
         placed: WallTime(row.get("placed")?),
@@ -324,7 +324,11 @@ fn coming(row: &Named<'_>) -> Column<Option<Coming>> {
     let name: String = row.get("keep")?;
     let mut keeps = [Keep::State, Keep::SubtaskStart, Keep::Nothing].into_iter();
     let keep = keeps.find(|keep| keep_name(*keep) == name).ok_or_else(|| unknown(&name))?;
-    Ok(Some(Coming { from: WorkstationId(row.get("came")?), old: Fence(count(old)), keep }))
+    Ok(Some(Coming {
+        from: WorkstationId(row.get("came")?),
+        old: Fence::unpacked(count(old)),
+        keep,
+    }))
 }
 
 fn identity(row: &Named<'_>) -> Column<DirectoryRecord> {

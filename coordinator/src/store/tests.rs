@@ -46,7 +46,7 @@ fn subprogram(job: u32, index: u32) -> SubprogramRecord {
             cpu: Duration::from_millis(1_234),
             avoided: Some(WorkstationId(3)),
             last: LastAttempt {
-                fence: Fence(7),
+                fence: Fence::of(7),
                 workstation: WorkstationId(3),
                 outcome: "exit code 1".into(),
             },
@@ -54,9 +54,9 @@ fn subprogram(job: u32, index: u32) -> SubprogramRecord {
     }
 }
 
-fn attempt(fence: u64, end: Option<&str>) -> AttemptRecord {
+fn attempt(fence: u32, end: Option<&str>) -> AttemptRecord {
     AttemptRecord {
-        fence: Fence(fence),
+        fence: Fence::of(fence),
         replica: 0,
         subprogram: SubprogramId { job: JobId(1), index: 0 },
         workstation: WorkstationId(3),
@@ -67,9 +67,9 @@ fn attempt(fence: u64, end: Option<&str>) -> AttemptRecord {
     }
 }
 
-fn finished(fence: u64) -> Finished {
+fn finished(fence: u32) -> Finished {
     Finished {
-        fence: Fence(fence),
+        fence: Fence::of(fence),
         outcome: Outcome::ExitCode(3),
         cpu: Duration::from_secs(1),
         ran: Duration::from_secs(2),
@@ -122,8 +122,8 @@ fn what_has_not_ended_comes_back_and_what_has_does_not() {
             Change::Attempt(attempt(8, None)),
             Change::Attempt(attempt(9, None)),
             Change::Attempt(attempt(9, Some("succeeded"))),
-            Change::FencesReserved { below: Fence(1_000) },
-            Change::FencesReserved { below: Fence(2_000) },
+            Change::FencesReserved { below: Fence::of(1_000) },
+            Change::FencesReserved { below: Fence::of(2_000) },
         ]))
         .unwrap();
     drop(store);
@@ -132,7 +132,7 @@ fn what_has_not_ended_comes_back_and_what_has_does_not() {
     assert_eq!(restored.jobs, [job(1)]);
     assert_eq!(restored.subprograms, [subprogram(1, 4)]);
     assert_eq!(restored.attempts, [attempt(8, None)]);
-    assert_eq!((restored.fences_below, restored.last_job), (Fence(2_000), Some(JobId(2))));
+    assert_eq!((restored.fences_below, restored.last_job), (Fence::of(2_000), Some(JobId(2))));
     let ended = read(&store, |tables| tables.ended_jobs(JobId(u32::MAX), 10));
     assert_eq!(ended.len(), 1);
     assert_eq!(ended[0].progress, over);
@@ -333,7 +333,7 @@ fn replicas_come_back_until_their_subprogram_is_decided_and_are_shown_after() {
     store.commit(&writes(vec![Change::Subprogram(done), accepted])).unwrap();
     assert_eq!(store.load().unwrap().0.replicas, []);
     let shown = read(&store, |tables| tables.replicas(id));
-    assert_eq!(shown, (vec![voted, open], Some(Fence(5))));
+    assert_eq!(shown, (vec![voted, open], Some(Fence::of(5))));
     store.commit(&[Write::Forget(JobId(1))]).unwrap();
     assert_eq!(read(&store, |tables| tables.replicas(id)), (vec![], None));
 }
@@ -512,7 +512,7 @@ fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
         bytes: vec![byte],
     };
     let part = ContentHash([9; 32]);
-    let coming = Coming { from: WorkstationId(4), old: Fence(7), keep: Keep::SubtaskStart };
+    let coming = Coming { from: WorkstationId(4), old: Fence::of(7), keep: Keep::SubtaskStart };
     let moves = AttemptRecord { coming: Some(coming), ..attempt(8, None) };
     let arrived = AttemptRecord { arrived: true, ..attempt(9, None) };
     let done = SubprogramRecord { state: SubprogramState::Succeeded, ..subprogram(1, 2) };

@@ -153,7 +153,7 @@ fn apply(connection: &Connection, write: &Write) -> Done {
             }
             Change::FencesReserved { below } => put!(connection, "INSERT OR REPLACE INTO meta", {
                 key: "fences_below",
-                value: number(below.0),
+                value: number(below.packed()),
             }),
             Change::ProgramEvent { job, life, sequence, bytes } => {
                 put_event(connection, (*job, *life, *sequence), bytes)
@@ -311,7 +311,7 @@ fn put_subprogram(connection: &Connection, record: &SubprogramRecord) -> Done {
         job: record.subprogram.job.0,
         idx: record.subprogram.index,
         state: record.state.name(),
-        fence: number(history.last.fence.0),
+        fence: number(history.last.fence.packed()),
         workstation: history.last.workstation.0,
         attempts: history.attempts,
         failures: history.failures,
@@ -335,7 +335,7 @@ fn put_replica(
         job: record.subprogram.job.0,
         idx: record.subprogram.index,
         replica: record.replica,
-        fence: number(history.last.fence.0),
+        fence: number(history.last.fence.packed()),
         workstation: history.last.workstation.0,
         attempts: history.attempts,
         failures: history.failures,
@@ -356,14 +356,14 @@ fn put_replica(
 fn put_attempt(connection: &Connection, attempt: &AttemptRecord) -> Done {
     let (ended, how) = attempt.end.as_ref().map(|(at, how)| (at.0, how.as_str())).unzip();
     put!(connection, "INSERT OR REPLACE INTO attempts", {
-        fence: number(attempt.fence.0),
+        fence: number(attempt.fence.packed()),
         job: attempt.subprogram.job.0,
         idx: attempt.subprogram.index,
         workstation: attempt.workstation.0,
         placed: attempt.placed.0,
         ended: ended,
         how: how,
-        old: attempt.coming.map(|coming| number(coming.old.0)),
+        old: attempt.coming.map(|coming| number(coming.old.packed())),
         came: attempt.coming.map(|coming| coming.from.0),
         keep: attempt.coming.map(|coming| keep_name(coming.keep)),
         arrived: attempt.arrived,
@@ -427,7 +427,7 @@ fn put_result(
     put!(connection, "INSERT OR REPLACE INTO results", {
         job: subprogram.job.0,
         idx: subprogram.index,
-        fence: number(finished.fence.0),
+        fence: number(finished.fence.packed()),
         accepted: accepted,
         finished: packed(finished)?,
     })?;

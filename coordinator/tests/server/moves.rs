@@ -173,7 +173,7 @@ async fn nothing_is_passed_on_to_who_is_not_there_or_does_not_expect_it() {
     // Agent two may be enrolled, but the attempt does not come from there.
     assert_eq!(refused(&two, purpose.clone()).await, "1.0 is not to be carried to two");
     for other in [
-        Handover { old: Fence(99), ..*what },
+        Handover { old: Fence::of(99), ..*what },
         // Who has counted the fences has not the ticket.
         Handover { ticket: Ticket([0; 16]), ..*what },
     ] {

@@ -137,7 +137,7 @@ fn packet(number: u64, payload: Vec<u8>) -> Between<Vec<u8>> {
         life: Life(1),
         to: Rank(1),
         from: Rank(0),
-        fence: Fence(1),
+        fence: Fence::of(1),
         frame: PeerFrame::Data { snapshot, ack, number, envelope, payload },
     })
 }

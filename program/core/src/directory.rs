@@ -155,16 +155,16 @@ mod tests {
 
     fn packet(to: Rank) -> Packet {
         let frame = PeerFrame::Ack { snapshot: Snapshot(0), ack: Ack::default() };
-        Packet { job: JobId(9), life: LIFE, to, from: Rank(7), fence: Fence(70), frame }
+        Packet { job: JobId(9), life: LIFE, to, from: Rank(7), fence: Fence::of(70), frame }
     }
 
     #[test]
     fn the_newest_attempt_says_where_a_rank_is() {
         let mut directory = directory();
-        assert!(directory.learn(Rank(1), Fence(5), OTHER));
-        assert!(!directory.learn(Rank(1), Fence(4), THIRD));
+        assert!(directory.learn(Rank(1), Fence::of(5), OTHER));
+        assert!(!directory.learn(Rank(1), Fence::of(4), THIRD));
         assert_eq!(directory.route(Rank(1)), Route::To(OTHER));
-        assert!(directory.learn(Rank(1), Fence(6), OWN));
+        assert!(directory.learn(Rank(1), Fence::of(6), OWN));
         assert_eq!(directory.route(Rank(1)), Route::Here);
     }
 
@@ -173,19 +173,19 @@ mod tests {
         let mut directory = directory();
         assert_eq!(directory.route(Rank(1)), Route::Unknown { ask: true });
         assert_eq!(directory.route(Rank(1)), Route::Unknown { ask: false });
-        assert!(directory.learn(Rank(1), Fence(5), OTHER));
+        assert!(directory.learn(Rank(1), Fence::of(5), OTHER));
         assert_eq!(directory.route(Rank(1)), Route::To(OTHER));
     }
 
     #[test]
     fn a_rank_that_is_not_here_any_more_is_asked_for() {
         let mut directory = directory();
-        directory.learn(Rank(7), Fence(70), OTHER);
-        directory.learn(Rank(1), Fence(5), OWN);
+        directory.learn(Rank(7), Fence::of(70), OTHER);
+        directory.learn(Rank(1), Fence::of(5), OWN);
         directory.lose(Rank(1));
         assert_eq!(directory.take(&packet(Rank(1)), OTHER), Taken::Elsewhere);
         assert_eq!(directory.route(Rank(1)), Route::Unknown { ask: true });
-        directory.learn(Rank(1), Fence(6), THIRD);
+        directory.learn(Rank(1), Fence::of(6), THIRD);
         directory.lose(Rank(1));
         assert_eq!(directory.route(Rank(1)), Route::To(THIRD));
         assert_eq!(directory.take(&packet(Rank(1)), OTHER), Taken::Elsewhere);
@@ -194,15 +194,15 @@ mod tests {
     #[test]
     fn a_packet_counts_where_the_coordinator_says_that_its_sender_is_and_nowhere_else() {
         let mut directory = directory();
-        directory.learn(Rank(1), Fence(5), OWN);
+        directory.learn(Rank(1), Fence::of(5), OWN);
         assert_eq!(directory.take(&packet(Rank(1)), OTHER), Taken::Early, "nothing was told");
         assert_eq!(directory.route(Rank(7)), Route::Unknown { ask: true }, "nothing is learned");
-        directory.learn(Rank(7), Fence(69), OTHER);
+        directory.learn(Rank(7), Fence::of(69), OTHER);
         assert_eq!(directory.take(&packet(Rank(1)), OTHER), Taken::Early, "of an older attempt");
-        directory.learn(Rank(7), Fence(70), OTHER);
+        directory.learn(Rank(7), Fence::of(70), OTHER);
         assert_eq!(directory.take(&packet(Rank(1)), OTHER), Taken::Here);
         assert_eq!(directory.take(&packet(Rank(1)), THIRD), Taken::Forged);
-        directory.learn(Rank(7), Fence(71), THIRD);
+        directory.learn(Rank(7), Fence::of(71), THIRD);
         for peer in [OTHER, THIRD] {
             assert_eq!(directory.take(&packet(Rank(1)), peer), Taken::Late, "it has moved");
         }
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn a_packet_of_another_life_goes_nowhere() {
         let mut directory = directory();
-        directory.learn(Rank(1), Fence(5), OWN);
-        directory.learn(Rank(7), Fence(70), OTHER);
+        directory.learn(Rank(1), Fence::of(5), OWN);
+        directory.learn(Rank(7), Fence::of(70), OTHER);
         for life in [Life(0), Life(2)] {
             let other = Packet { life, ..packet(Rank(1)) };
             assert_eq!(directory.take(&other, OTHER), Taken::Late);

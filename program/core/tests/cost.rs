@@ -25,9 +25,9 @@ fn endpoint(rank: u32, log_bytes_max: u64) -> Endpoint {
         ranks_max: 16,
         log_bytes_max,
         snapshot: Snapshot(0),
-        floor: Fence(0),
+        floor: Fence::of(0),
     };
-    let mut endpoint = Endpoint::new(config, Fence(1));
+    let mut endpoint = Endpoint::new(config, Fence::of(1));
     let hello = Event::FromProgram(ProgramFrame::Hello { version: VERSION });
     endpoint.handle(Moment(1), hello, &mut vec![]);
     endpoint
@@ -53,7 +53,7 @@ fn measure(payload: &Bytes, messages: u32, log_bytes_max: u64) -> f64 {
             for effect in effects.drain(..) {
                 match effect {
                     Effect::ToPeer { frame, .. } => {
-                        let event = Event::FromPeer { from, fence: Fence(1), frame };
+                        let event = Event::FromPeer { from, fence: Fence::of(1), frame };
                         ends[at].handle(now, event, &mut said);
                     }
                     Effect::ToProgram(AgentFrame::Deliver { .. } | AgentFrame::Room { .. }) => {}
@@ -72,7 +72,7 @@ fn measure(payload: &Bytes, messages: u32, log_bytes_max: u64) -> f64 {
             for effect in effects.drain(..) {
                 if let Effect::ToPeer { frame, .. } = effect {
                     let own = Rank(u32::try_from(1 - from).unwrap());
-                    let event = Event::FromPeer { from: own, fence: Fence(1), frame };
+                    let event = Event::FromPeer { from: own, fence: Fence::of(1), frame };
                     ends[from].handle(now, event, &mut said);
                 }
             }

@@ -145,10 +145,10 @@ impl Agent {
                 ranks_max: 32,
                 log_bytes_max: self.setup.log_bytes_max,
                 snapshot: Snapshot(0),
-                floor: Fence(0),
+                floor: Fence::of(0),
             };
             self.hosted.push(HostedRank {
-                endpoint: Endpoint::new(config, Fence(u64::from(rank) + 1)),
+                endpoint: Endpoint::new(config, Fence::of(rank + 1)),
                 read: None,
                 write: None,
                 reader: FrameReader::default(),

@@ -123,10 +123,10 @@ fn frame_of<F: Frame>(bytes: &[u8]) {
 
 /// What is unpacked is packed as it was, for a rank that travels on at once.
 fn packed_endpoint(bytes: &[u8]) {
-    let _ = Endpoint::restore(bytes, Fence(2), Fence(1));
-    let Ok((mut endpoint, rest)) = Endpoint::unpack(bytes, Fence(2)) else { return };
+    let _ = Endpoint::restore(bytes, Fence::of(2), Fence::of(1));
+    let Ok((mut endpoint, rest)) = Endpoint::unpack(bytes, Fence::of(2)) else { return };
     let packed = endpoint.pack(&rest);
-    assert!(Endpoint::unpack(&packed, Fence(3)).is_ok(), "it does not travel on");
+    assert!(Endpoint::unpack(&packed, Fence::of(3)).is_ok(), "it does not travel on");
 }
 
 /// A store whose journal of a program, and whose memory of owners, were written by
@@ -221,9 +221,9 @@ pub(crate) mod seeds {
             ranks_max: 3,
             log_bytes_max: 1 << 20,
             snapshot: Snapshot::default(),
-            floor: Fence(1),
+            floor: Fence::of(1),
         };
-        let packed = Endpoint::new(config, Fence(1)).pack(&PipeRest::default());
+        let packed = Endpoint::new(config, Fence::of(1)).pack(&PipeRest::default());
         vec![[&[6], packed.as_slice()].concat(), vec![0, 1, 1], vec![4, 0, 0]]
     }
 

@@ -45,14 +45,14 @@ fn frame(frame: CoordinatorFrame) -> Event {
     Event::Frame(frame)
 }
 
-fn welcome(keep: &[u64]) -> Event {
+fn welcome(keep: &[u32]) -> Event {
     frame(CoordinatorFrame::Welcome {
         workstation: WorkstationId(1),
         name: "ada".into(),
         lease: LEASE,
         heartbeat: Duration::from_secs(3),
         heartbeat_without_guests: Duration::from_secs(15),
-        keep: keep.iter().copied().map(Fence).collect(),
+        keep: keep.iter().copied().map(Fence::of).collect(),
     })
 }
 
@@ -72,41 +72,46 @@ fn known_job(number: u32) -> Event {
     described(number, spec)
 }
 
-fn arrival(fence: u64, job: u32) -> Event {
+fn arrival(fence: u32, job: u32) -> Event {
     let subprogram = SubprogramId { job: JobId(job), index: 0 };
     let (from, name, ticket) = (WorkstationId(9), "ws9".into(), Ticket([9; 16]));
-    let arrival = Some(Arrival { from, name, old: Fence(1), ticket });
-    frame(CoordinatorFrame::Offer(Offer { fence: Fence(fence), subprogram, rank: None, arrival }))
+    let arrival = Some(Arrival { from, name, old: Fence::of(1), ticket });
+    frame(CoordinatorFrame::Offer(Offer {
+        fence: Fence::of(fence),
+        subprogram,
+        rank: None,
+        arrival,
+    }))
 }
 
-fn depart(fence: u64, to: u64) -> Event {
+fn depart(fence: u32, to: u32) -> Event {
     let at = RankAt {
         rank: 0,
-        fence: Fence(to),
+        fence: Fence::of(to),
         workstation: WorkstationId(2),
         name: "ws2".into(),
         addresses: vec![],
     };
     let to = Destination { at, ticket: Ticket([2; 16]), ordered: false };
-    frame(CoordinatorFrame::Depart { fence: Fence(fence), keep: Keep::State, to })
+    frame(CoordinatorFrame::Depart { fence: Fence::of(fence), keep: Keep::State, to })
 }
 
-fn go_on(fence: u64) -> Event {
-    frame(CoordinatorFrame::GoOn { fence: Fence(fence) })
+fn go_on(fence: u32) -> Event {
+    frame(CoordinatorFrame::GoOn { fence: Fence::of(fence) })
 }
 
-fn stay(fence: u64) -> Event {
-    frame(CoordinatorFrame::Stay { fence: Fence(fence) })
+fn stay(fence: u32) -> Event {
+    frame(CoordinatorFrame::Stay { fence: Fence::of(fence) })
 }
 
 /// Of the guest that is this attempt.
-fn guest(fence: u64, event: guest::Event) -> Event {
-    Event::Guest(Fence(fence), event)
+fn guest(fence: u32, event: guest::Event) -> Event {
+    Event::Guest(Fence::of(fence), event)
 }
 
 /// All of it comes, and is found to be here.
-fn lands(agent: &mut Agent, now: Moment, fence: u64) -> Vec<Effect> {
-    let stands = KeeperEvent::ProcessStands { fence: Fence(fence) };
+fn lands(agent: &mut Agent, now: Moment, fence: u32) -> Vec<Effect> {
+    let stands = KeeperEvent::ProcessStands { fence: Fence::of(fence) };
     let events = [
         guest(fence, guest::Event::Coming),
         guest(fence, guest::Event::Header { pipes: 0, lays: false }),
@@ -119,14 +124,14 @@ fn lands(agent: &mut Agent, now: Moment, fence: u64) -> Vec<Effect> {
 }
 
 /// It is sent away, and stands when it is looked at.
-fn departs(agent: &mut Agent, now: Moment, fence: u64, to: u64) -> Vec<Effect> {
+fn departs(agent: &mut Agent, now: Moment, fence: u32, to: u32) -> Vec<Effect> {
     let mut effects = agent.handle(now, depart(fence, to));
     effects.extend(agent.handle(now, guest(fence, guest::Event::Looked(Look::Steady))));
     effects
 }
 
-fn place_of(agent: &Agent, fence: u64) -> PlaceId {
-    let place = agent.places.iter().position(|place| place.holds(Fence(fence)));
+fn place_of(agent: &Agent, fence: u32) -> PlaceId {
+    let place = agent.places.iter().position(|place| place.holds(Fence::of(fence)));
     PlaceId(place.expect("it is here").try_into().unwrap())
 }
 
@@ -134,10 +139,10 @@ fn described(number: u32, spec: JobSpec) -> Event {
     frame(CoordinatorFrame::Job { job: JobId(number), spec: Box::new(spec) })
 }
 
-fn offer(fence: u64, job: u32) -> Event {
+fn offer(fence: u32, job: u32) -> Event {
     let subprogram = SubprogramId { job: JobId(job), index: 0 };
     frame(CoordinatorFrame::Offer(Offer {
-        fence: Fence(fence),
+        fence: Fence::of(fence),
         subprogram,
         rank: None,
         arrival: None,
@@ -149,7 +154,7 @@ fn exit(outcome: Outcome) -> Exit {
 }
 
 /// Its process ends, or is dead with its keeper if it was killed.
-fn exits(agent: &mut Agent, now: Moment, fence: u64, exit: Exit) -> Vec<Effect> {
+fn exits(agent: &mut Agent, now: Moment, fence: u32, exit: Exit) -> Vec<Effect> {
     let place = place_of(agent, fence);
     let reaps = |effect: &Effect| matches!(effect, Effect::Reap { .. });
     let mut effects = agent.handle(now, Event::Keeper(place, KeeperEvent::Ended { last: false }));
@@ -162,7 +167,7 @@ fn exits(agent: &mut Agent, now: Moment, fence: u64, exit: Exit) -> Vec<Effect> 
     effects
 }
 
-fn succeeds(agent: &mut Agent, now: Moment, fence: u64) -> Vec<String> {
+fn succeeds(agent: &mut Agent, now: Moment, fence: u32) -> Vec<String> {
     said(&exits(agent, now, fence, exit(Outcome::Succeeded)))
 }
 
@@ -196,7 +201,7 @@ fn agent(places: u16) -> Agent {
 fn running(job: u32) -> Agent {
     let mut agent = agent(1);
     assert_eq!(said(&agent.handle(at(0), offer(1, job))), ["start #1"]);
-    assert_eq!(said(&agent.handle(at(0), Event::Started(Fence(1)))), ["#1 started"]);
+    assert_eq!(said(&agent.handle(at(0), Event::Started(Fence::of(1)))), ["#1 started"]);
     agent
 }
 
@@ -322,8 +327,8 @@ fn offers_wait_in_order_for_a_place_and_too_many_are_refused() {
 #[test]
 fn whoever_shares_a_place_starts_beside_whom_it_shares_it_with_and_others_wait() {
     let mut agent = agent(1);
-    let riders = |fences: &[u64]| {
-        let fences = fences.iter().copied().map(Fence).collect();
+    let riders = |fences: &[u32]| {
+        let fences = fences.iter().copied().map(Fence::of).collect();
         frame(CoordinatorFrame::Riders { fences })
     };
     assert_eq!(said(&agent.handle(at(0), offer(1, 1))), ["start #1"]);
@@ -382,7 +387,7 @@ fn guests_end_with_the_lease_and_their_ends_are_kept() {
             "#2 retreated: not started: the lease ended 0.0 s ago"
         ]
     );
-    let _ = agent.handle(at(12), frame(CoordinatorFrame::Acknowledge { fence: Fence(1) }));
+    let _ = agent.handle(at(12), frame(CoordinatorFrame::Acknowledge { fence: Fence::of(1) }));
     assert_eq!(agent.status(at(12)).ends_waiting, 1);
 }
 
@@ -425,7 +430,7 @@ fn heartbeats_are_frequent_with_guests_and_rare_without() {
 #[test]
 fn a_cancelled_guest_dies_without_a_word_wherever_it_is() {
     let mut agent = agent(1);
-    let cancel = |fence| frame(CoordinatorFrame::Cancel { fence: Fence(fence) });
+    let cancel = |fence| frame(CoordinatorFrame::Cancel { fence: Fence::of(fence) });
     for fence in [1, 2] {
         let _ = agent.handle(at(0), offer(fence, 1));
     }
@@ -447,9 +452,9 @@ fn a_result_that_is_still_staged_leaves_its_place_and_survives_the_owner() {
     let effects = exits(&mut agent, at(1), 1, exit);
     assert_eq!(said(&effects), ["start #2"]);
     let _ = agent.handle(at(2), typed());
-    assert!(agent.knows(Fence(1)));
+    assert!(agent.knows(Fence::of(1)));
     let left = Left { stdout: Printed::Inline(b"out".to_vec()), ..Left::default() };
-    let effects = agent.handle(at(3), Event::Collected { fence: Fence(1), left });
+    let effects = agent.handle(at(3), Event::Collected { fence: Fence::of(1), left });
     let [Effect::Send(AgentFrame::Attempt(AttemptEvent::Finished(finished))), ..] = &effects[..]
     else {
         panic!("{effects:?}")
@@ -502,7 +507,7 @@ fn a_guest_that_cannot_start_gives_its_place_back() {
     let mut agent = agent(1);
     let _ = agent.handle(at(0), offer(1, 1));
     let _ = agent.handle(at(0), offer(2, 1));
-    let (fence, why) = (Fence(1), "no such program".to_owned());
+    let (fence, why) = (Fence::of(1), "no such program".to_owned());
     let failed = KeeperEvent::CannotStart { fence, why, hopeless: true };
     let effects = agent.handle(at(0), Event::Keeper(PlaceId(0), failed));
     assert_eq!(said(&effects), ["start #2", "#1 cannot start: no such program"]);
@@ -546,7 +551,7 @@ fn the_owner_can_send_one_guest_away() {
     for fence in [1, 2] {
         let _ = agent.handle(at(0), offer(fence, 1));
     }
-    let stop = Event::Stop { fence: Fence(1), by: "ada".into() };
+    let stop = Event::Stop { fence: Fence::of(1), by: "ada".into() };
     assert_eq!(said(&agent.handle(at(1), stop)), ["kill #1", "#1 retreated: stopped by ada"]);
 }
 
@@ -654,7 +659,7 @@ fn pass_until(agent: &mut Agent, end: Moment) -> Vec<String> {
 #[test]
 fn a_guest_that_moves_is_frozen_before_anybody_is_told_and_asks_to_leave() {
     let mut agent = running(4);
-    let _ = agent.handle(at(0), Event::Weighed { fence: Fence(1), bytes: 77 });
+    let _ = agent.handle(at(0), Event::Weighed { fence: Fence::of(1), bytes: 77 });
     let effects = agent.handle(at(2), typed());
     assert_eq!(said(&effects), ["freeze #1", "busy", "#1 wants away: State", "TTY"]);
     assert!(effects.iter().any(|effect| matches!(
@@ -663,7 +668,7 @@ fn a_guest_that_moves_is_frozen_before_anybody_is_told_and_asks_to_leave() {
     )));
     assert_eq!(said(&departs(&mut agent, at_ms(2_500), 1, 5)), ["carry #1 to ws2"]);
     assert_eq!(said(&agent.handle(at_ms(2_500), depart(1, 5))), Vec::<String>::new());
-    let cancel = frame(CoordinatorFrame::Cancel { fence: Fence(1) });
+    let cancel = frame(CoordinatorFrame::Cancel { fence: Fence::of(1) });
     assert_eq!(said(&agent.handle(at(4), cancel)), ["kill #1"]);
 }
 
@@ -674,7 +679,7 @@ fn what_leaves_is_held_and_asks_again_on_a_new_connection() {
     let _ = agent.handle(at(3), Event::LinkDown);
     let again = said(&agent.handle(at(4), Event::LinkUp));
     assert_eq!(again, ["hello 1", "#1 wants away: State"]);
-    assert_eq!(agent.held(), [(Fence(1), GuestState::Leaving)]);
+    assert_eq!(agent.held(), [(Fence::of(1), GuestState::Leaving)]);
     assert_eq!(said(&agent.handle(at(4), welcome(&[1]))), Vec::<String>::new());
     let _ = departs(&mut agent, at(4), 1, 5);
     let _ = agent.handle(at(5), Event::LinkDown);
@@ -690,7 +695,7 @@ fn what_was_made_to_leave_asks_for_it_on_a_new_connection() {
     // Suspended, it did not ask.
     let mut agent = running(1);
     let _ = agent.handle(at(2), typed());
-    assert_eq!(agent.held(), [(Fence(1), GuestState::Suspended)]);
+    assert_eq!(agent.held(), [(Fence::of(1), GuestState::Suspended)]);
     assert_eq!(said(&departs(&mut agent, at_ms(2_500), 1, 5)), ["carry #1 to ws2"]);
     let _ = agent.handle(at(4), Event::LinkDown);
     assert_eq!(said(&agent.handle(at(5), Event::LinkUp)), ["hello 1", "#1 wants away: State"]);
@@ -723,7 +728,7 @@ fn what_arrives_tells_so_and_goes_when_it_is_told() {
 fn what_cannot_arrive_is_refused_and_never_given_back_as_if_it_had_run() {
     let mut agent = agent(1);
     let _ = agent.handle(at(0), arrival(7, 4));
-    let (fence, why) = (Fence(7), "criu cannot restore it".to_owned());
+    let (fence, why) = (Fence::of(7), "criu cannot restore it".to_owned());
     let failed = KeeperEvent::CannotStart { fence, why, hopeless: false };
     let effects = said(&agent.handle(at(1), Event::Keeper(PlaceId(0), failed)));
     assert_eq!(effects, ["turn #7 away", "#7 refused: criu cannot restore it"]);
@@ -749,10 +754,10 @@ fn a_suspended_guest_waits_as_long_as_its_move_costs_if_its_job_leaves_that_to_u
     spec.on_busy = OnBusy::suspend_by_cost(Reaction::Migrate);
     let _ = agent.handle(at(0), described(6, spec));
     let _ = agent.handle(at(0), offer(1, 6));
-    let _ = agent.handle(at(0), Event::Started(Fence(1)));
+    let _ = agent.handle(at(0), Event::Started(Fence::of(1)));
     let took = Duration::from_millis(1_100);
     let _ = agent.handle(at(0), Event::Carried { bytes: 10 << 20, took });
-    let _ = agent.handle(at(0), Event::Weighed { fence: Fence(1), bytes: 20 << 20 });
+    let _ = agent.handle(at(0), Event::Weighed { fence: Fence::of(1), bytes: 20 << 20 });
     let effects = said(&agent.handle(at(1), typed()));
     assert_eq!(effects, ["freeze #1", "busy", "#1 suspended", "TTY"]);
     assert_eq!(said(&agent.wake(at_ms(3_099))), ["heartbeat 1"]);

@@ -196,7 +196,7 @@ mod tests {
     use crate::command::show::tests::a_job;
 
     fn attempt(
-        fence: u64,
+        fence: u32,
         index: u32,
         host: &str,
         from: i64,
@@ -204,7 +204,7 @@ mod tests {
     ) -> AttemptRow {
         AttemptRow {
             replica: 1,
-            fence: Fence(fence),
+            fence: Fence::of(fence),
             subprogram: SubprogramId { job: JobId(7), index },
             workstation: host.into(),
             placed: WallTime::from_unix_s(from),

@@ -115,7 +115,7 @@ mod tests {
     fn attempt(index: u32, host: &str, from: i64, to: Option<(i64, &str)>) -> AttemptRow {
         AttemptRow {
             replica: 1,
-            fence: Fence(u64::from(index)),
+            fence: Fence::of(index),
             subprogram: SubprogramId { job: JobId(7), index },
             workstation: host.into(),
             placed: WallTime::from_unix_s(from),

@@ -62,7 +62,7 @@ fn where_all_disagree_it_ends_with_twice_as_many_and_their_names() {
 
 fn finished(stdout: Printed, outputs: Vec<OutputFile>) -> Finished {
     Finished {
-        fence: Fence(1),
+        fence: Fence::of(1),
         outcome: Outcome::Succeeded,
         cpu: std::time::Duration::ZERO,
         ran: std::time::Duration::ZERO,
@@ -85,7 +85,7 @@ fn the_exit_status_the_output_and_the_files_are_compared_and_nothing_else() {
     let same = of(b"42", vec![file("a", 1), file("b", 2)]);
     assert_eq!(same, of(b"42", vec![file("b", 2), file("a", 1)]), "in whatever order");
     let mut errors = finished(Printed::Inline(b"42".to_vec()), vec![file("a", 1), file("b", 2)]);
-    (errors.fence, errors.stderr) = (Fence(9), Printed::Inline(b"took 3 s".to_vec()));
+    (errors.fence, errors.stderr) = (Fence::of(9), Printed::Inline(b"took 3 s".to_vec()));
     assert_eq!(same, answer(&errors));
     let staged = ContentHash(*blake3::hash(b"42").as_bytes());
     let printed = Printed::Staged { hash: staged, size_bytes: 2, truncated: false };

@@ -25,13 +25,13 @@ fn config(rank: u32) -> Config {
         ranks_max: 4_096,
         log_bytes_max: 1 << 20,
         snapshot: Snapshot(0),
-        floor: Fence(0),
+        floor: Fence::of(0),
     }
 }
 
 /// An endpoint whose program has said `Hello`.
 fn present(rank: u32) -> Endpoint {
-    let mut endpoint = Endpoint::new(config(rank), Fence(10 + u64::from(rank)));
+    let mut endpoint = Endpoint::new(config(rank), Fence::of(10 + rank));
     say(&mut endpoint, ProgramFrame::Hello { version: VERSION });
     endpoint
 }
@@ -165,7 +165,7 @@ fn programs_that_break_the_protocol_are_told_how() {
 
 #[test]
 fn a_program_of_another_version_is_refused_with_both_versions() {
-    let mut endpoint = Endpoint::new(config(1), Fence(1));
+    let mut endpoint = Endpoint::new(config(1), Fence::of(1));
     let effects = say(&mut endpoint, ProgramFrame::Hello { version: VERSION + 1 });
     let [Effect::ToProgram(AgentFrame::Refused { reason }), Effect::Complain(_)] = &effects[..]
     else {
@@ -358,7 +358,7 @@ fn an_endpoint_moves_with_messages_on_their_way_to_it() {
     let late = say(&mut one, send(2, 7, b"late"));
     let bytes = two.pack(&rest);
     assert_eq!(carry(&mut one, &mut two, late), [], "nobody is there");
-    let (mut there, again) = Endpoint::unpack(&bytes, Fence(99)).unwrap();
+    let (mut there, again) = Endpoint::unpack(&bytes, Fence::of(99)).unwrap();
     assert_eq!(again, rest);
     let arrived = handle(&mut there, Event::Arrived);
     assert_eq!(arrived, [], "nothing was ever between the two");
@@ -389,7 +389,7 @@ fn an_attempt_that_is_over_is_not_heard() {
         envelope: Envelope::whole(Communicator(0), Tag(1)),
         payload: Bytes::from_static(b"zombie"),
     };
-    let event = Event::FromPeer { from: Rank(1), fence: Fence(3), frame };
+    let event = Event::FromPeer { from: Rank(1), fence: Fence::of(3), frame };
     assert_eq!(handle(&mut two, event), []);
 }
 
@@ -461,7 +461,7 @@ fn whoever_hears_of_a_newer_snapshot_takes_its_cut_first() {
     let [Effect::Cut { snapshot: Snapshot(1), state, .. }, Effect::ToProgram(_)] = &got[..] else {
         panic!("{got:?}")
     };
-    let mut back = Endpoint::restore(state, Fence(50), Fence(40)).unwrap();
+    let mut back = Endpoint::restore(state, Fence::of(50), Fence::of(40)).unwrap();
     handle(&mut back, Event::Arrived);
     handle(&mut back, Event::RolledBack(Back::Process));
     let welcomed = say(&mut back, ProgramFrame::Hello { version: VERSION });
@@ -472,7 +472,7 @@ fn whoever_hears_of_a_newer_snapshot_takes_its_cut_first() {
 fn while_an_image_is_taken_newer_frames_wait() {
     let mut quick = config(2);
     quick.log_bytes_max = 0;
-    let (mut one, mut two) = (present(1), Endpoint::new(quick, Fence(12)));
+    let (mut one, mut two) = (present(1), Endpoint::new(quick, Fence::of(12)));
     say(&mut two, ProgramFrame::Hello { version: VERSION });
     handle(&mut one, Event::Cut(Snapshot(1)));
     let said = say(&mut one, send(2, 7, b"after"));
@@ -532,7 +532,7 @@ fn an_image_that_is_lost_is_no_way_back() {
 
 #[test]
 fn a_boundary_costs_nothing_where_nothing_is_kept() {
-    let mut endpoint = Endpoint::new(Config { log_bytes_max: 0, ..config(1) }, Fence(1));
+    let mut endpoint = Endpoint::new(Config { log_bytes_max: 0, ..config(1) }, Fence::of(1));
     say(&mut endpoint, ProgramFrame::Hello { version: VERSION });
     assert_eq!(say(&mut endpoint, ProgramFrame::Boundary), [GO_ON]);
 }
@@ -542,7 +542,7 @@ fn a_rank_that_moves_before_its_image_is_taken_asks_for_it_there() {
     let mut here = present(1);
     say(&mut here, ProgramFrame::Boundary);
     let packed = here.pack(&PipeRest::default());
-    let (mut there, _) = Endpoint::unpack(&packed, Fence(20)).unwrap();
+    let (mut there, _) = Endpoint::unpack(&packed, Fence::of(20)).unwrap();
     assert!(handle(&mut there, Event::Arrived).contains(&Effect::TakeImage));
 }
 
@@ -587,7 +587,7 @@ fn no_six_troubles_lose_repeat_or_reorder_a_message() {
                 4 => {
                     fence += 1;
                     let bytes = two.pack(&PipeRest::default());
-                    two = Endpoint::unpack(&bytes, Fence(fence)).unwrap().0;
+                    two = Endpoint::unpack(&bytes, Fence::of(fence)).unwrap().0;
                     handle(&mut two, Event::Arrived)
                 }
                 _ => {

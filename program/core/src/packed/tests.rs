@@ -96,7 +96,7 @@ fn filled() -> PackedEndpoint {
             skipped: true,
             message: 7,
         },
-        fence: Fence(6),
+        fence: Fence::of(6),
         end: Some((End::Signal(9), 4)),
         gone: true,
         told_gone: true,
@@ -116,7 +116,7 @@ fn filled() -> PackedEndpoint {
             ranks_max: 4,
             log_bytes_max: 1_000,
             snapshot: Snapshot(1),
-            floor: Fence(5),
+            floor: Fence::of(5),
         },
         presence: Presence::Ended { end: End::ExitCode(1), drained: false },
         peers: [(OTHER, peer)].into(),
@@ -165,7 +165,7 @@ fn a_packed_endpoint_has_the_bytes_of_its_version() {
     let (newest, golden) = GOLDEN[GOLDEN.len() - 1];
     assert_eq!(VERSION, newest);
     assert_eq!(hex, golden, "a change of format is a new version, and a new line");
-    let (mut endpoint, pipes) = Endpoint::unpack(&bytes_of(golden), Fence(9)).unwrap();
+    let (mut endpoint, pipes) = Endpoint::unpack(&bytes_of(golden), Fence::of(9)).unwrap();
     assert_eq!((PackedEndpoint::from(&endpoint), &pipes), (filled(), &rest()));
     assert_eq!(endpoint.pack(&pipes), written, "nothing is lost on the way");
 }
@@ -173,7 +173,7 @@ fn a_packed_endpoint_has_the_bytes_of_its_version() {
 #[test]
 fn an_endpoint_of_an_older_version_is_refused_with_its_number() {
     for (theirs, hex) in &GOLDEN[..GOLDEN.len() - 1] {
-        let refused = Endpoint::unpack(&bytes_of(hex), Fence(9)).map(|_| ());
+        let refused = Endpoint::unpack(&bytes_of(hex), Fence::of(9)).map(|_| ());
         assert_eq!(refused, Err(UnpackError::Version { theirs: *theirs }));
     }
 }
@@ -244,7 +244,7 @@ fn check_refused(tamper: impl FnOnce(&mut PackedEndpoint), expected: &'static st
     let mut packed = filled();
     tamper(&mut packed);
     let bytes = encode(&packed, &rest());
-    let refused = Endpoint::unpack(&bytes, Fence(9)).map(|_| ());
+    let refused = Endpoint::unpack(&bytes, Fence::of(9)).map(|_| ());
     assert_eq!(refused, Err(UnpackError::Inconsistent(expected)));
 }
 
@@ -293,7 +293,7 @@ fn events() -> Vec<Event> {
         envelope: envelope(),
         payload: Bytes::from_static(b"there"),
     };
-    let from_peer = |frame| Event::FromPeer { from: OTHER, fence: Fence(90), frame };
+    let from_peer = |frame| Event::FromPeer { from: OTHER, fence: Fence::of(90), frame };
     let ack = Ack { received: 4, limit: u64::MAX, lost: true };
     let payload = Bytes::from_static(b"back");
     let ask = Ask::Processors;
@@ -355,7 +355,7 @@ fn live(mut endpoint: Endpoint, choices: &[usize]) {
     }
     for effect in out {
         if let Effect::Cut { state, .. } = effect {
-            let _ = Endpoint::restore(&state, Fence(99), Fence(98));
+            let _ = Endpoint::restore(&state, Fence::of(99), Fence::of(98));
         }
     }
 }
@@ -383,7 +383,7 @@ proptest! {
         for (index, number) in changes {
             NUMBERS[index](&mut packed, number);
         }
-        if let Ok((endpoint, _)) = Endpoint::unpack(&encode(&packed, &rest()), Fence(9)) {
+        if let Ok((endpoint, _)) = Endpoint::unpack(&encode(&packed, &rest()), Fence::of(9)) {
             live(endpoint, &choices);
         }
     }
@@ -403,7 +403,7 @@ proptest! {
         if cut {
             bytes.truncate(length.index(bytes.len()));
         }
-        match Endpoint::unpack(&bytes, Fence(9)) {
+        match Endpoint::unpack(&bytes, Fence::of(9)) {
             Ok((endpoint, _)) => live(endpoint, &choices),
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }
@@ -414,7 +414,7 @@ proptest! {
 fn an_endpoint_that_ends_too_early_is_refused() {
     let bytes = encode(&filled(), &rest());
     for length in 0..bytes.len() {
-        let refused = Endpoint::unpack(&bytes[..length], Fence(9));
+        let refused = Endpoint::unpack(&bytes[..length], Fence::of(9));
         assert!(matches!(refused, Err(UnpackError::Malformed(_))), "{length}");
     }
 }

@@ -156,10 +156,10 @@ fn what_agents_say_to_each_other() {
     ] {
         check(&frame, hex);
         let (job, to, from) = (JobId(8), Rank(2), Rank(3));
-        let packet = Packet { job, life: Life(5), to, from, fence: Fence(300), frame };
+        let packet = Packet { job, life: Life(5), to, from, fence: Fence::of(300), frame };
         check(&packet, &format!("08050203ac02{hex}"));
     }
-    let begun = Begun { job: JobId(8), rank: Rank(2), fence: Fence(300) };
+    let begun = Begun { job: JobId(8), rank: Rank(2), fence: Fence::of(300) };
     assert_eq!(postcard::to_stdvec(&begun).unwrap(), [8, 2, 0xac, 2]);
 }
 

@@ -142,7 +142,7 @@ pub(crate) struct World {
     early: Vec<(usize, usize, Packet)>,
     ranks_here: BTreeMap<Rank, LocalRank>,
     place: BTreeMap<Rank, (Fence, usize)>,
-    fence: u64,
+    fence: u32,
     floor: Fence,
     store: Store,
     snapshots: Snapshots,
@@ -184,7 +184,7 @@ impl World {
             ranks_here: BTreeMap::new(),
             place: BTreeMap::new(),
             fence: 0,
-            floor: Fence(0),
+            floor: Fence::of(0),
             store: Store::default(),
             snapshots: Snapshots::new(Moment(1_000), every, ranks.clone()),
             run: 0,
@@ -227,7 +227,7 @@ impl World {
 
     fn new_fence(&mut self) -> Fence {
         self.fence += 1;
-        Fence(self.fence)
+        Fence::of(self.fence)
     }
 
     fn is_calm(&self) -> bool {

@@ -82,7 +82,7 @@ fn an_agent_may_ask_for_nothing_that_users_ask_for(world: &World) -> Result<()> 
 
 fn a_user_may_not_play_an_agent(world: &World) -> Result<()> {
     let identity = Identity::load(&world.mallory.identity)?;
-    let what = Box::new(guessed(Fence(1), Fence(2)));
+    let what = Box::new(guessed(Fence::of(1), Fence::of(2)));
     runtime()?.block_on(async {
         let link = dial(&identity).await?;
         for purpose in [
@@ -359,7 +359,7 @@ fn an_agent_that_opens_streams_and_says_nothing_holds_up_nobody(world: &World) -
     })?;
     ensure!(!held.is_empty() && held.len() < 10_000, "{} streams", held.len());
     let other = Peer::join(world.enrol("agent", "talker")?, Facts::default(), 0)?;
-    let said = handed(&other, guessed(Fence(1), Fence(2)))?;
+    let said = handed(&other, guessed(Fence::of(1), Fence::of(2)))?;
     ensure!(said.contains("not expected here"), "{said}");
     assert_eq!(world.run(&world.ada, script("echo well"))?.said(), "well\n");
     Ok(())
@@ -384,7 +384,7 @@ fn handed(peer: &Peer, what: Handover) -> Result<String> {
     peer.runtime.block_on(async {
         let mut streams = vec![];
         for more in 0..20 {
-            let what = Handover { new: Fence(what.new.0 + more), ..what.clone() };
+            let what = Handover { new: what.new.plus(more), ..what.clone() };
             let purpose = Purpose::Handover { to: WorkstationId(1), what: Box::new(what) };
             let (mut writer, reader) = stream::open(&connection, purpose).await?;
             writer.send_raw(b"no image").await?;
@@ -415,7 +415,7 @@ fn an_agent_cannot_hand_over_through_the_coordinator_what_was_not_ordered(
 ) -> Result<()> {
     let peer = Peer::join(world.enrol("agent", "forwarder")?, Facts::default(), 0)?;
     for to in [WorkstationId(1), WorkstationId(2), peer.workstation, WorkstationId(9_999)] {
-        let what = (to, guessed(Fence(1), Fence(2)));
+        let what = (to, guessed(Fence::of(1), Fence::of(2)));
         let said = peer.hands_over(&peer.link.connection, what, b"no image")?;
         let HandoverReply::No { reason } = said else { anyhow::bail!("it was taken") };
         ensure!(reason.contains("is not to be carried to"), "{reason}");

@@ -143,7 +143,7 @@ impl Lab {
     // ── the target ─────────────────────────────────────────────────────────
 
     pub(super) fn expect(&mut self, index: usize, start: &Start) {
-        let old = start.arrival.as_ref().map_or(Fence(0), |arrival| arrival.old);
+        let old = start.arrival.as_ref().map_or(Fence::of(0), |arrival| arrival.old);
         if !self.prepare(index, start) {
             return;
         }

@@ -197,7 +197,8 @@ impl Witness {
 
     /// A new life knows what the store knows.
     pub(crate) fn check_restored(&mut self, core: &Core, store: &Store) {
-        self.placed = self.placed.min(Fence(store.fences_below.0.saturating_sub(1)));
+        self.placed =
+            self.placed.min(Fence::unpacked(store.fences_below.packed().saturating_sub(1)));
         self.coming.retain(|fence| store.attempts.contains_key(fence));
         let mut jobs = core.jobs();
         for job in store.jobs.values().filter(|job| !job.progress.state.has_ended()) {

@@ -25,11 +25,11 @@ fn asks(agent: &mut Agent, number: u32, cores: u16, memory_gib: u64, gpus: u16) 
 }
 
 /// What a guest may use, when it is started.
-fn given(effects: &[Effect]) -> Vec<(u64, u64, Vec<u16>)> {
+fn given(effects: &[Effect]) -> Vec<(u32, u64, Vec<u16>)> {
     let started = effects.iter().filter_map(|effect| {
         let Effect::Prepare(start) = effect else { return None };
         let gib = start.limits.memory_bytes_max / GIB;
-        Some((start.at.fence.0, gib, start.gpus.clone()))
+        Some((start.at.fence.number, gib, start.gpus.clone()))
     });
     started.collect()
 }

@@ -26,7 +26,7 @@ struct World {
     lease_until: Option<Moment>,
     greeted: Moment,
     sent: BTreeMap<u64, Moment>,
-    newest: u64,
+    newest: u32,
     places: [Container; 2],
     /// What the shell answers at once.
     answers: VecDeque<Event>,
@@ -89,7 +89,7 @@ enum Step {
     Exit(usize),
     Start(usize),
     FailToStart(usize),
-    Cancel(u64),
+    Cancel(u32),
     Ack,
     Acknowledge,
     LinkUp,
@@ -100,7 +100,7 @@ enum Step {
     Resume,
     Sleep,
     Wake,
-    Stop(u64),
+    Stop(u32),
     Arrival(u32),
     Land(usize),
     Depart(usize, bool),
@@ -130,7 +130,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0usize..9).prop_map(Step::Exit),
         4 => (0usize..9).prop_map(Step::Start),
         1 => (0usize..9).prop_map(Step::FailToStart),
-        1 => (0u64..40).prop_map(Step::Cancel),
+        1 => (0u32..40).prop_map(Step::Cancel),
         5 => Just(Step::Ack),
         2 => Just(Step::Acknowledge),
         2 => Just(Step::LinkUp),
@@ -141,7 +141,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Resume),
         1 => Just(Step::Sleep),
         2 => Just(Step::Wake),
-        1 => (0u64..40).prop_map(Step::Stop),
+        1 => (0u32..40).prop_map(Step::Stop),
     ]
 }
 
@@ -221,14 +221,14 @@ impl World {
             Step::Pass(ms) => self.pass(Duration::from_millis(ms)),
             Step::Offer(job) if self.linked => {
                 self.newest += 1;
-                let fence = Fence(self.newest);
+                let fence = Fence::of(self.newest);
                 self.reactions.insert(fence, JOBS[job as usize - 1].0);
                 self.accepted.insert(fence);
                 self.tell(offer(self.newest, job));
             }
             Step::Arrival(job) if self.linked => {
                 self.newest += 1;
-                let fence = Fence(self.newest);
+                let fence = Fence::of(self.newest);
                 self.reactions.insert(fence, JOBS[job as usize - 1].0);
                 self.accepted.insert(fence);
                 self.tell(arrival(self.newest, job));
@@ -240,17 +240,17 @@ impl World {
             }
             Step::Depart(which, again) if self.linked => {
                 if let Some(fence) = self.alive(which) {
-                    self.tell(depart(fence.0, 1_000 + u64::from(again)));
+                    self.tell(depart(fence.number, 1_000 + u32::from(again)));
                 }
             }
             Step::Stay(which) if self.linked => {
                 if let Some(fence) = self.alive(which) {
-                    self.tell(stay(fence.0));
+                    self.tell(stay(fence.number));
                 }
             }
             Step::GoOn(which) if self.linked => {
                 if let Some(fence) = self.alive(which) {
-                    self.tell(go_on(fence.0));
+                    self.tell(go_on(fence.number));
                 }
             }
             Step::CannotLeave(which) => {
@@ -299,10 +299,10 @@ impl World {
             Step::Cancel(fence) if self.linked => {
                 // An end that was due before may be told.
                 self.pass(Duration::ZERO);
-                if self.agent.knows(Fence(fence)) {
-                    self.unwanted.insert(Fence(fence));
+                if self.agent.knows(Fence::of(fence)) {
+                    self.unwanted.insert(Fence::of(fence));
                 }
-                self.tell(frame(CoordinatorFrame::Cancel { fence: Fence(fence) }));
+                self.tell(frame(CoordinatorFrame::Cancel { fence: Fence::of(fence) }));
             }
             Step::Ack => self.answer_heartbeats(),
             Step::Acknowledge => {
@@ -326,7 +326,8 @@ impl World {
             }
             Step::Welcome if self.linked => {
                 self.lease_until = self.lease_until.max(Some(self.greeted + LEASE));
-                let keep: Vec<u64> = self.accepted.difference(&self.ended).map(|f| f.0).collect();
+                let keep: Vec<u32> =
+                    self.accepted.difference(&self.ended).map(|f| f.number).collect();
                 self.tell(welcome(&keep));
             }
             Step::Sick(sick) => {
@@ -339,7 +340,7 @@ impl World {
             Step::Sleep => self.tell(Event::AboutToSleep),
             Step::Wake => self.tell(Event::Woke),
             Step::Stop(fence) => {
-                self.tell(Event::Stop { fence: Fence(fence), by: "ada".into() });
+                self.tell(Event::Stop { fence: Fence::of(fence), by: "ada".into() });
             }
             Step::Offer(_)
             | Step::Cancel(_)
@@ -630,7 +631,7 @@ fn a_guest_that_stays_is_called_back_and_thawed_when_its_carrier_has_let_go() {
     for step in away.iter().chain(&[Step::Stay(0)]) {
         world.do_step(step);
     }
-    let run = world.started[&Fence(world.newest)];
+    let run = world.started[&Fence::of(world.newest)];
     assert!(!run.carried && run.carriers == 1 && world.places[0].frozen);
     world.do_step(&Step::LetGo(0));
     assert!(!world.places[0].frozen);

@@ -68,8 +68,8 @@ impl Lab {
         said(&self.place.wake(self.now))
     }
 
-    fn departs(&mut self, keep: Keep, to: u64) -> Vec<String> {
-        self.hears(Event::Depart { keep, to: destination(Fence(to)) })
+    fn departs(&mut self, keep: Keep, to: u32) -> Vec<String> {
+        self.hears(Event::Depart { keep, to: destination(Fence::of(to)) })
     }
 
     fn looks(&mut self, look: Look) -> Vec<String> {
@@ -264,7 +264,7 @@ fn what_was_killed_before_it_was_heard_that_it_had_no_keeper_ends() {
 #[test]
 fn what_is_ordered_away_leaves_a_workstation_without_its_owner_and_runs_on_if_it_cannot() {
     let ordered = |lab: &mut Lab, to| {
-        let to = Destination { ordered: true, ..destination(Fence(to)) };
+        let to = Destination { ordered: true, ..destination(Fence::of(to)) };
         lab.hears(Event::Depart { keep: Keep::State, to })
     };
     let mut lab = running(setting(Reaction::Migrate));
@@ -463,7 +463,7 @@ fn what_is_done_to_a_guest_that_stands_hurries_and_no_more_than_that() {
     };
     let mut lab = running(setting(Reaction::Migrate));
     assert_eq!(hurries(lab.place.turned(at(1), Owner::Here)), [] as [bool; 0]);
-    let to = destination(Fence(8));
+    let to = destination(Fence::of(8));
     let depart = Event::Depart { keep: Keep::State, to };
     assert_eq!(hurries(lab.place.handle(at(1), depart)), [true]);
     lab.looks(Look::Steady);

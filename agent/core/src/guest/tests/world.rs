@@ -18,7 +18,7 @@ use super::super::{Event, Exit, GuestAt, KeeperEvent, Look, Place, Site, Start};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const TIMEOUT: Duration = Duration::from_secs(25);
-pub(super) const FENCE: Fence = Fence(7);
+pub(super) const FENCE: Fence = Fence::of(7);
 
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "what differs between guests")]
@@ -230,9 +230,9 @@ impl World {
         ];
         let keep = self.wish.unwrap_or(Keep::State);
         all.extend([Choice::Stay, Choice::GoOn, Choice::Cancel, Choice::Retreat]);
-        all.extend([Choice::Depart(keep, Fence(8)), Choice::Depart(keep, Fence(9))]);
+        all.extend([Choice::Depart(keep, Fence::of(8)), Choice::Depart(keep, Fence::of(9))]);
         if self.setting.rank {
-            all.push(Choice::Depart(Keep::Nothing, Fence(9)));
+            all.push(Choice::Depart(Keep::Nothing, Fence::of(9)));
         }
         if self.process == Process::Alive {
             // Frozen, it may have been killed, or have ended just before.
@@ -531,7 +531,7 @@ pub(super) fn start(setting: Setting) -> Start {
         members: 2,
         parent: None,
         snapshot: 0,
-        floor: Fence(0),
+        floor: Fence::of(0),
         cut: setting.cut.then_some(ContentHash([2; 32])),
     };
     Start {
@@ -544,7 +544,7 @@ pub(super) fn start(setting: Setting) -> Start {
         arrival: setting.arrives.then(|| Arrival {
             from: WorkstationId(9),
             name: "ws9".into(),
-            old: Fence(1),
+            old: Fence::of(1),
             ticket: Ticket([9; 16]),
         }),
     }

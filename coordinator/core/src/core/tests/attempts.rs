@@ -218,7 +218,7 @@ fn a_result_that_outlived_the_coordinator_is_accepted() {
         workstations: vec![(WorkstationId(1), "host1".into())],
         jobs: vec![record],
         attempts: vec![attempt],
-        fences_below: Fence(10_000),
+        fences_below: Fence::of(10_000),
         ..Restored::default()
     };
     site.core = Core::restore(site.now, site.wall(), Config::default(), restored);
@@ -228,7 +228,7 @@ fn a_result_that_outlived_the_coordinator_is_accepted() {
     let offered = site.finished(1, fence, Outcome::Succeeded);
     assert_eq!(site.accepted(), [subprogram(job, 0)]);
     let (_, next, newer) = only(&offered);
-    assert_eq!((next, newer), (subprogram(job, 1), Fence(10_000)));
+    assert_eq!((next, newer), (subprogram(job, 1), Fence::of(10_000)));
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn agents_that_do_not_come_back_after_a_restart_lose_their_attempts() {
     let (job, _) = site.submit(1, 0);
     let record = site.core.jobs[&job].record().clone();
     let attempt = crate::record::AttemptRecord {
-        fence: Fence(1),
+        fence: Fence::of(1),
         replica: 0,
         subprogram: subprogram(job, 0),
         workstation: WorkstationId(7),

@@ -18,14 +18,14 @@ use crate::placement::Policy;
 
 #[derive(Clone, Debug)]
 enum Turn {
-    Hello { id: u32, serial: u64, incarnation: u64, held: Vec<u64>, slots: u16, places: u16 },
+    Hello { id: u32, serial: u64, incarnation: u64, held: Vec<u32>, slots: u16, places: u16 },
     Disconnect { id: u32, serial: u64 },
     Beat { id: u32, serial: u64, slots: u16 },
     Presence { id: u32, serial: u64, busy: bool, slots: u16 },
-    Attempt { id: u32, serial: u64, fence: u64, kind: u8 },
+    Attempt { id: u32, serial: u64, fence: u32, kind: u8 },
     Leave { id: u32, serial: u64 },
-    FromRank { id: u32, serial: u64, fence: u64, life: u32, said: FromRank },
-    Junk { id: u32, serial: u64, fence: u64, bytes: Vec<u8> },
+    FromRank { id: u32, serial: u64, fence: u32, life: u32, said: FromRank },
+    Junk { id: u32, serial: u64, fence: u32, bytes: Vec<u8> },
     Submit { count: u32, retries: u32, replicas: u8 },
     SubmitProgram { ranks: u32, more: u32, every: bool },
     Cancel(u32),
@@ -40,7 +40,7 @@ fn turn() -> impl Strategy<Value = Turn> {
             id.clone(),
             serial.clone(),
             1u64..3,
-            proptest::collection::vec(0u64..30, 0..5),
+            proptest::collection::vec(0u32..30, 0..5),
             0u16..4,
             0u16..4
         )
@@ -60,12 +60,12 @@ fn turn() -> impl Strategy<Value = Turn> {
         }),
         (id.clone(), serial.clone(), any::<bool>(), 0u16..4)
             .prop_map(|(id, serial, busy, slots)| Turn::Presence { id, serial, busy, slots }),
-        (id.clone(), serial.clone(), 0u64..20, 0u8..13)
+        (id.clone(), serial.clone(), 0u32..20, 0u8..13)
             .prop_map(|(id, serial, fence, kind)| Turn::Attempt { id, serial, fence, kind }),
-        (id.clone(), serial.clone(), 0u64..20, 1u32..3, said()).prop_map(
+        (id.clone(), serial.clone(), 0u32..20, 1u32..3, said()).prop_map(
             |(id, serial, fence, life, said)| Turn::FromRank { id, serial, fence, life, said }
         ),
-        (id.clone(), serial.clone(), 0u64..20, proptest::collection::vec(any::<u8>(), 0..20))
+        (id.clone(), serial.clone(), 0u32..20, proptest::collection::vec(any::<u8>(), 0..20))
             .prop_map(|(id, serial, fence, bytes)| Turn::Junk { id, serial, fence, bytes }),
         (1u32..4, 0u32..3, any::<bool>()).prop_map(|(ranks, more, every)| Turn::SubmitProgram {
             ranks,
@@ -165,7 +165,7 @@ fn event(kind: u8, fence: Fence) -> AttemptEvent {
         5 => AttemptEvent::Refused { fence, reason, blame: Blame::Workstation },
         6 => {
             let mut end = finished(fence, Outcome::Succeeded, Duration::MAX);
-            end.stdout = Printed::Inline(vec![u8::try_from(fence.0 % 3).unwrap()]);
+            end.stdout = Printed::Inline(vec![u8::try_from(fence.number % 3).unwrap()]);
             AttemptEvent::Finished(end)
         }
         7 => AttemptEvent::WantsAway { fence, keep: Keep::Nothing, image_bytes: u64::MAX },
@@ -181,7 +181,7 @@ fn play(site: &mut Site, turn: Turn) {
     let heard = |id, serial, frame| Event::Heard { from: link(id, serial), frame };
     match turn {
         Turn::Hello { id, serial, incarnation, held, slots, places } => {
-            let held = held.into_iter().map(|fence| (Fence(fence), GuestState::Suspended));
+            let held = held.into_iter().map(|fence| (Fence::of(fence), GuestState::Suspended));
             let facts = Facts { cores: 2, places, speed: f32::NAN, ..Facts::default() };
             let incarnation = Incarnation(incarnation);
             let presence = presence(false, slots);
@@ -200,16 +200,16 @@ fn play(site: &mut Site, turn: Turn) {
             site.handle(heard(id, serial, frame));
         }
         Turn::Attempt { id, serial, fence, kind } => {
-            let frame = AgentFrame::Attempt(event(kind, Fence(fence)));
+            let frame = AgentFrame::Attempt(event(kind, Fence::of(fence)));
             site.handle(heard(id, serial, frame));
         }
         Turn::FromRank { id, serial, fence, life, said } => {
             let bytes = postcard::to_stdvec(&said).unwrap();
-            let (fence, life) = (Fence(fence), Life(life));
+            let (fence, life) = (Fence::of(fence), Life(life));
             site.handle(heard(id, serial, AgentFrame::FromRank { fence, life, bytes }));
         }
         Turn::Junk { id, serial, fence, bytes } => {
-            let (fence, life) = (Fence(fence), Life(1));
+            let (fence, life) = (Fence::of(fence), Life(1));
             site.handle(heard(id, serial, AgentFrame::FromRank { fence, life, bytes }));
         }
         Turn::SubmitProgram { ranks, more, every } => {

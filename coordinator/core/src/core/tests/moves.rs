@@ -152,7 +152,7 @@ fn only_what_was_ordered_is_carried() {
     assert!(site.core.carries(one, two, &what));
     assert!(!site.core.carries(two, one, &what));
     assert!(!site.core.carries(two, two, &what), "from somebody else");
-    assert!(!site.core.carries(one, two, &Handover { old: Fence(77), ..what.clone() }));
+    assert!(!site.core.carries(one, two, &Handover { old: Fence::of(77), ..what.clone() }));
     assert!(!site.core.carries(one, two, &Handover { ticket: Ticket([0; 16]), ..what.clone() }));
     site.arrives(begun);
     assert!(!site.core.carries(one, two, &what), "it is there");
@@ -365,7 +365,7 @@ fn a_new_life_of_the_coordinator_goes_on_with_a_move() {
         workstations: vec![(WorkstationId(1), "host1".into()), (WorkstationId(2), "host2".into())],
         jobs: vec![record],
         attempts: attempts.collect(),
-        fences_below: Fence(10_000),
+        fences_below: Fence::of(10_000),
         ..Restored::default()
     };
     site.core = Core::restore(site.now, site.wall(), Config::default(), restored);
@@ -392,7 +392,7 @@ fn everybody_hears_where_a_rank_has_moved_and_not_before() {
     assert_eq!(site.places(offered[1].0), [], "it has not moved yet");
     assert_eq!(site.places(3).len(), 2, "who takes it in must know the others");
     site.arrives(begun);
-    assert_eq!(site.places(offered[1].0), [(0, begun.new.0, 3)]);
+    assert_eq!(site.places(offered[1].0), [(0, begun.new.number, 3)]);
     assert_eq!(site.core.job_row(job).unwrap().life, 1);
 }
 

@@ -114,13 +114,12 @@ impl Site {
     }
 
     /// The places that this workstation was told with the last step.
-    pub(super) fn places(&self, to: u32) -> Vec<(u32, u64, u32)> {
+    pub(super) fn places(&self, to: u32) -> Vec<(u32, u32, u32)> {
         let places = self.sent().filter(|(id, _)| *id == to).filter_map(|(_, frame)| {
             let CoordinatorFrame::Ranks { at, .. } = frame else { return None };
-            Some(
-                at.iter()
-                    .map(|RankAt { rank, fence, workstation, .. }| (*rank, fence.0, workstation.0)),
-            )
+            Some(at.iter().map(|RankAt { rank, fence, workstation, .. }| {
+                (*rank, fence.number, workstation.0)
+            }))
         });
         places.flatten().collect()
     }
@@ -160,7 +159,7 @@ impl Site {
             jobs: vec![before.record().clone()],
             subprograms: over.collect(),
             attempts: attempts.collect(),
-            fences_below: Fence(10_000),
+            fences_below: Fence::of(10_000),
             events: self.journal.clone(),
             ..Restored::default()
         };
@@ -177,7 +176,8 @@ fn every_rank_is_told_of_its_program_and_every_host_where_the_others_are() {
     assert_eq!((first.life, first.ranks, first.first, first.members), (LIFE, 3, 0, 3));
     assert_eq!((first.parent, first.snapshot, first.cut), (None, 0, None));
     for id in 1..=3 {
-        let at: Vec<_> = offered.iter().map(|(id, s, fence)| (s.index, fence.0, *id)).collect();
+        let at: Vec<_> =
+            offered.iter().map(|(id, s, fence)| (s.index, fence.number, *id)).collect();
         assert_eq!(site.places(id), at, "host{id}");
     }
 }
@@ -192,7 +192,7 @@ fn ranks_without_a_place_wait_and_change_only_what_others_know() {
     let offered = site.connect(3, 1, 1);
     let (_, again, second) = only(&offered);
     assert_eq!(again, which);
-    let (mine, its) = ((0, first.0, one), (1, second.0, 3));
+    let (mine, its) = ((0, first.number, one), (1, second.number, 3));
     assert_eq!(site.places(one), [its]);
     assert_eq!(site.places(3), [mine, its]);
 }
@@ -470,7 +470,7 @@ fn a_complaint_is_kept_for_the_user() {
 fn where_a_rank_is_can_be_asked() {
     let (mut site, _, offered) = Site::with_ranks(2);
     site.say(offered[0], &FromRank::WhereIs(Rank(1)));
-    assert_eq!(site.places(offered[0].0), [(1, offered[1].2.0, offered[1].0)]);
+    assert_eq!(site.places(offered[0].0), [(1, offered[1].2.number, offered[1].0)]);
 }
 
 #[test]

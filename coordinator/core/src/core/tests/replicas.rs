@@ -258,7 +258,7 @@ fn votes_and_open_replicas_outlive_the_coordinator() {
         jobs: vec![site.core.jobs[&job].record().clone()],
         replicas: kept.replicas.into_values().collect(),
         attempts: kept.attempts.into_values().collect(),
-        fences_below: Fence(10_000),
+        fences_below: Fence::of(10_000),
         ..Restored::default()
     };
     site.core = Core::restore(site.now, site.wall(), Config::default(), restored);

@@ -40,7 +40,7 @@ fn whole() -> Whole {
 
 fn state() -> ProgramState {
     ProgramState {
-        floor: Fence(300),
+        floor: Fence::of(300),
         failures: 1,
         groups: vec![Group { first: 0, count: 4, parent: None }],
         ended: [(Rank(1), ended())].into(),

@@ -33,7 +33,7 @@ impl World {
 
     pub(super) fn all_back(&mut self, snapshot: Option<Snapshot>) {
         self.run += 1;
-        self.floor = Fence(self.fence + 1);
+        self.floor = Fence::of(self.fence + 1);
         for (rank, local) in &self.ranks_here {
             self.hosts[local.host].lose(*rank);
         }
