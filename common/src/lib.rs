@@ -5,6 +5,8 @@
 //! (clock, configuration, identity, QUIC) is `common/shell`.
 
 pub mod amounts;
+pub mod checked;
+pub mod disk;
 pub mod fingerprint;
 pub mod frame;
 pub mod id;
