@@ -54,9 +54,7 @@ impl Drop for Repeat {
         if std::thread::panicking() {
             let Self { test, seed } = self;
             eprintln!("seed {seed} failed; repeat it with");
-            eprintln!(
-                "GLEANER_SEED={seed} cargo test -p gleaner-simulation --test labs {test}"
-            );
+            eprintln!("GLEANER_SEED={seed} cargo test -p gleaner-simulation --test labs {test}");
         }
     }
 }
