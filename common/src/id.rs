@@ -212,16 +212,36 @@ impl FromStr for BootId {
     /// Reads 32 hexadecimal digits; hyphens and white space are passed over,
     /// as the kernel prints them.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || ParseIdError {
-            text: text.to_owned(),
-            expected: "a boot id of 32 hexadecimal digits",
-        };
-        let digits: String = text.chars().filter(|c| !c.is_whitespace() && *c != '-').collect();
-        if digits.len() != 32 {
-            return Err(wrong());
-        }
-        u128::from_str_radix(&digits, 16).map(|n| Self(n.to_be_bytes())).map_err(|_| wrong())
+        sixteen_bytes(text, "a boot id of 32 hexadecimal digits").map(Self)
     }
+}
+
+/// What a machine calls itself, as a hash: the same at every boot, and another
+/// one on a machine that a disk was copied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MachineId(pub [u8; 16]);
+
+impl fmt::Display for MachineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for MachineId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        sixteen_bytes(text, "a machine's id of 32 hexadecimal digits").map(Self)
+    }
+}
+
+fn sixteen_bytes(text: &str, expected: &'static str) -> Result<[u8; 16], ParseIdError> {
+    let wrong = || ParseIdError { text: text.to_owned(), expected };
+    let digits: String = text.chars().filter(|c| !c.is_whitespace() && *c != '-').collect();
+    if digits.len() != 32 {
+        return Err(wrong());
+    }
+    u128::from_str_radix(&digits, 16).map(u128::to_be_bytes).map_err(|_| wrong())
 }
 
 /// The BLAKE3 hash that names a staged file's content.

@@ -26,7 +26,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::amounts::{Amounts, UNKNOWN};
 use crate::fingerprint::Fingerprint;
-use crate::id::{BootId, ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
+use crate::id::{
+    BootId, ContentHash, Fence, Incarnation, JobId, MachineId, SubprogramId, WorkstationId,
+};
 use crate::job::{JobSpec, Limits, OnBusy, Outcome};
 use crate::machine::Machine;
 use crate::program::{Arrival, Destination, Handover, Life, RankAt, RankOffer};
@@ -183,6 +185,10 @@ pub struct Facts {
     pub disk_lent_bytes: u64,
     /// How many GPUs are lent.
     pub gpus: u16,
+    /// Which machine this is; `None` where nothing tells it from others.
+    pub machine_id: Option<MachineId>,
+    /// Why nothing new may be started here, whoever is idle: "disk: 12 MiB free".
+    pub unready: Option<String>,
 }
 
 /// The digital view of a workstation, and beside it the analogue one.
@@ -392,6 +398,8 @@ pub enum AgentFrame {
     },
     /// What is missing or sick now, in the place of [`Facts::missing`].
     Missing(Vec<String>),
+    /// Why nothing new may be started now, in the place of [`Facts::unready`].
+    Unready(Option<String>),
 }
 
 /// A subprogram for a workstation. Its job's spec was sent before on the same

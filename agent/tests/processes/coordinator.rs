@@ -260,7 +260,8 @@ impl Shared {
             | AgentFrame::Leaving { .. }
             | AgentFrame::Relay { .. }
             | AgentFrame::FromRank { .. }
-            | AgentFrame::Missing(_) => None,
+            | AgentFrame::Missing(_)
+            | AgentFrame::Unready(_) => None,
         }
     }
 }

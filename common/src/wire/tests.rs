@@ -124,6 +124,8 @@ fn what_agents_say() {
         memory_lent_bytes: 300,
         disk_lent_bytes: 1,
         gpus: 2,
+        machine_id: Some(MachineId([0xcd; 16])),
+        unready: Some("d".into()),
     };
     let hello = AgentFrame::Hello {
         incarnation: Incarnation(9),
@@ -133,8 +135,9 @@ fn what_agents_say() {
         held: vec![(Fence::of(300), GuestState::Suspended)],
     };
     let expected = format!(
-        "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}0101610001ac020102{PRESENCE}01ac0202",
-        ab(16)
+        "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}0101610001ac02010201{}010164{PRESENCE}01ac0202",
+        ab(16),
+        "cd".repeat(16)
     );
     check(&hello, &expected);
     let load = LoadAverages::default();
@@ -146,6 +149,7 @@ fn what_agents_say() {
     let from_rank = AgentFrame::FromRank { fence: Fence::of(4), life: Life(2), bytes: vec![0xab] };
     check(&from_rank, "06040201ab");
     check(&AgentFrame::Missing(vec!["x".into()]), "07010178");
+    check(&AgentFrame::Unready(Some("x".into())), "08010178");
 }
 
 #[test]

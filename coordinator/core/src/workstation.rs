@@ -52,6 +52,8 @@ pub(crate) enum Standing {
     Drained,
     /// Its owner is here.
     Busy,
+    /// Idle, but nothing can be started there: its disk is full, perhaps.
+    Unready,
     /// Idle, but no core is free of the owner.
     NoSlots,
     /// Refused or returned something just now.
@@ -65,7 +67,7 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    pub(crate) const COUNT: usize = 9;
+    pub(crate) const COUNT: usize = 10;
 }
 
 /// A connection that has said hello.
@@ -213,6 +215,8 @@ impl Workstation {
             Standing::Drained
         } else if self.silent {
             Standing::Silent
+        } else if self.facts.unready.is_some() {
+            Standing::Unready
         } else if self.is_resting(now) {
             Standing::Resting
         } else if self.capacity().cores == 0 {
@@ -314,6 +318,7 @@ impl Workstation {
     pub(crate) fn learn_facts(&mut self, mut facts: Facts) {
         let missing = std::mem::take(&mut facts.missing);
         clip(&mut facts.kernel);
+        facts.unready.iter_mut().for_each(clip);
         facts.shared_directories.truncate(MISSING_MAX);
         facts.shared_directories.retain(|path| path.len() <= SHARED_BYTES_MAX);
         self.attributes = needs::attributes(&self.name, &facts);
@@ -326,6 +331,12 @@ impl Workstation {
         missing.truncate(MISSING_MAX);
         missing.iter_mut().for_each(clip);
         self.facts.missing = missing;
+    }
+
+    /// What could not be started may be now, or nothing can any more.
+    pub(crate) fn learn_unready(&mut self, mut why: Option<String>) {
+        why.iter_mut().for_each(clip);
+        self.facts.unready = why;
     }
 
     /// The owner's presence was told. A presence that goes on keeps its

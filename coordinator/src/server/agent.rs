@@ -146,7 +146,8 @@ fn named(frame: &AgentFrame) -> Option<(Fence, Vec<ContentHash>)> {
         | AgentFrame::Attempt(_)
         | AgentFrame::Leaving { .. }
         | AgentFrame::Relay { .. }
-        | AgentFrame::Missing(_) => None,
+        | AgentFrame::Missing(_)
+        | AgentFrame::Unready(_) => None,
     }
 }
 

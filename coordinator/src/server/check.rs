@@ -38,6 +38,7 @@ pub(super) fn check(frame: &AgentFrame) -> Result<(), Excess> {
         AgentFrame::Attempt(event) => check_attempt(event),
         AgentFrame::Leaving { reason } => text("a reason", reason),
         AgentFrame::Missing(missing) => check_missing(missing),
+        AgentFrame::Unready(why) => check_unready(why.as_ref()),
         AgentFrame::Heartbeat { .. } => Ok(()),
         AgentFrame::Relay { bytes, .. } => {
             at_most("what agents hand each other", bytes.len(), RELAYED_BYTES_MAX)
@@ -51,9 +52,14 @@ pub(super) fn check(frame: &AgentFrame) -> Result<(), Excess> {
 fn check_facts(facts: &Facts) -> Result<(), Excess> {
     text("a kernel's name", &facts.kernel)?;
     check_missing(&facts.missing)?;
+    check_unready(facts.unready.as_ref())?;
     count("addresses", facts.addresses.len(), ADDRESSES_MAX)?;
     requirement::check(&facts.attributes)?;
     check_machine(&facts.machine)
+}
+
+fn check_unready(why: Option<&String>) -> Result<(), Excess> {
+    why.map_or(Ok(()), |why| text("a reason", why))
 }
 
 fn check_missing(missing: &[String]) -> Result<(), Excess> {

@@ -66,6 +66,9 @@ impl Core {
             AgentFrame::Missing(missing) => {
                 self.change_workstation(now, id, |w| w.learn_missing(missing));
             }
+            AgentFrame::Unready(why) => {
+                self.change_workstation(now, id, |w| w.learn_unready(why));
+            }
             AgentFrame::FromRank { fence, life, bytes } => {
                 self.rank_message(draft, from, (fence, life), &bytes);
             }

@@ -145,6 +145,7 @@ impl Core {
             Standing::Free
             | Standing::Full
             | Standing::Drained
+            | Standing::Unready
             | Standing::NoSlots
             | Standing::Resting
             | Standing::Silent => WorkstationState::Idle,

@@ -124,6 +124,10 @@ impl Core {
                 Some((_, reason)) => format!("returned work just now: {reason}"),
                 None => "returned work just now".to_owned(),
             },
+            Standing::Unready => {
+                let why = workstation.facts.unready.as_deref().unwrap_or_default();
+                format!("not ready: {why}")
+            }
             Standing::NoSlots if places == 0 => "it offers no places".to_owned(),
             Standing::NoSlots => format!("no core is free of its owner: {presence}"),
             Standing::Full => {
@@ -221,6 +225,7 @@ impl Core {
             (Standing::Full, "full"),
             (Standing::Drained, "drained"),
             (Standing::Busy, "busy with their owners"),
+            (Standing::Unready, "not ready for guests"),
             (Standing::NoSlots, "without a core free of their owners"),
             (Standing::Resting, "just returned work"),
             (Standing::Silent, "silent"),
