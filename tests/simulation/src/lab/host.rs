@@ -228,6 +228,16 @@ impl Host {
         }
     }
 
+    /// When time alone changes what may run here: a group stands still, or the
+    /// time to return work is over.
+    pub(crate) fn looks_at(&self, now: Moment) -> impl Iterator<Item = Moment> + '_ {
+        let of = |place: &Place| {
+            let returns = place.ordered.returns.map(|until| until + Duration::from_nanos(1));
+            [place.frozen, returns]
+        };
+        self.places.iter().flat_map(of).flatten().filter(move |at| *at > now)
+    }
+
     /// When all places are free, nothing is left at them.
     pub(crate) fn check_free(&self) {
         if self.agent.as_ref().is_none_or(Agent::has_guests) || self.handles {

@@ -9,10 +9,12 @@
 //! come twice, agents and the coordinator are killed at any moment, machines
 //! fall asleep, commits hang, owners come and go.
 
+mod agenda;
 mod agents;
 mod container;
 mod cuts;
 mod host;
+mod hosts;
 mod moves;
 mod outline;
 mod place;
@@ -41,8 +43,10 @@ use gleaner_program_core::address::Snapshot;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use self::agenda::Agenda;
 use self::cuts::Cuts;
 use self::host::Host;
+use self::hosts::{Hosts, Wakes};
 use self::moves::Stream;
 pub use self::outline::Outline;
 use self::place::KeeperWork;
@@ -96,6 +100,10 @@ pub struct Setting {
     pub large: f64,
 }
 
+/// After how many steps everything is looked at, and not only what a step
+/// touched.
+const CHECK_ALL_EVERY: u64 = 64;
+
 /// Something that is to happen.
 #[derive(Debug)]
 enum Happening {
@@ -119,7 +127,8 @@ enum Happening {
     OwnerTypes(u32),
     Awakes(u32),
     CoordinatorStarts,
-    Commit,
+    /// In this life of the coordinator.
+    Commit(u64),
     Submit,
     Cancel,
     Trouble(Trouble),
@@ -193,13 +202,13 @@ pub struct Lab {
     setting: Setting,
     rng: SmallRng,
     now: Moment,
-    /// By time, then in the order in which they were planned.
-    agenda: BTreeMap<(Moment, u64), Happening>,
-    planned: u64,
-    hosts: Vec<Host>,
+    agenda: Agenda<Happening>,
+    hosts: Hosts,
     wires: BTreeMap<Link, Wire>,
     serials: u64,
     core: Option<Core>,
+    /// The coordinator's lives are counted.
+    life: u64,
     store: Store,
     pending: VecDeque<Step>,
     commits_from: Moment,
@@ -232,16 +241,16 @@ impl Lab {
             setting,
             rng,
             now: Moment(1_000_000_000),
-            agenda: BTreeMap::new(),
-            planned: 0,
-            hosts,
+            agenda: Agenda::new(),
+            hosts: Hosts::new(hosts),
             wires: BTreeMap::new(),
             serials: 0,
             core: None,
+            life: 0,
             store: Store::default(),
             pending: VecDeque::new(),
             commits_from: Moment::ZERO,
-            witness: Witness::default(),
+            witness: Witness::new(CHECK_ALL_EVERY),
             cuts: Cuts::default(),
             streams: BTreeMap::new(),
             numbers: 0,
@@ -294,43 +303,36 @@ impl Lab {
             // One after the other, even if they are late.
             self.now = self.now.max(at);
             self.advance();
-            self.witness.check(self.now, &self.hosts, &self.store);
+            self.witness.check(self.now, &mut self.hosts, &self.store);
         }
     }
 
-    fn next_at(&self) -> Option<Moment> {
-        let agenda = self.agenda.keys().next().map(|(at, _)| *at);
+    fn next_at(&mut self) -> Option<Moment> {
         let core = self.core.as_ref().and_then(Core::deadline);
-        let hosts = self.hosts.iter().flat_map(|host| {
-            [host.deadline(), host.next_exit().map(|(at, _)| at)].into_iter().flatten()
-        });
-        agenda.into_iter().chain(core).chain(hosts).min()
+        [self.agenda.next_at(), core, self.hosts.next_at()].into_iter().flatten().min()
     }
 
     /// Whatever is due first.
     fn advance(&mut self) {
         let now = self.now;
-        for index in 0..self.hosts.len() {
-            if self.hosts[index].deadline().is_some_and(|at| at <= now) {
-                return self.wake(index);
-            }
-            if let Some((_, at)) = self.hosts[index].next_exit().filter(|(at, _)| *at <= now) {
-                return self.exits(index, at);
-            }
+        match self.hosts.first_due(now) {
+            Some(Wakes::Agent(index)) => return self.wake(index),
+            Some(Wakes::Exit(index, at)) => return self.exits(index, at),
+            None => {}
         }
         if self.core.as_ref().and_then(Core::deadline).is_some_and(|at| at <= now) {
             let wall = self.wall();
             let step = self.core.as_mut().expect("it has a deadline").wake(now, wall);
             return self.take_step(step);
         }
-        if let Some(entry) = self.agenda.first_entry().filter(|entry| entry.key().0 <= now) {
-            let happening = entry.remove();
+        if let Some(happening) = self.agenda.take_due(now) {
             self.happen(happening);
         }
     }
 
     fn happen(&mut self, happening: Happening) {
         match happening {
+            Happening::Heard(from, _) if !self.wires.contains_key(&from) => {}
             Happening::Heard(from, frame) => {
                 let victim = self.victim(from, &frame);
                 self.handle(Event::Heard { from, frame });
@@ -338,6 +340,7 @@ impl Lab {
                     self.agent_crashes(index);
                 }
             }
+            Happening::Told(to, _) if self.wires.get(&to).is_none_or(|wire| wire.broken) => {}
             Happening::Told(to, frame) => {
                 let index = index_of(to.workstation);
                 if self.hosts[index].asleep {
@@ -349,6 +352,7 @@ impl Lab {
                 }
             }
             Happening::AgentLoses(link) => self.agent_loses(link),
+            Happening::CoordinatorLoses(link) if !self.wires.contains_key(&link) => {}
             Happening::CoordinatorLoses(link) => self.handle(Event::Disconnected(link)),
             Happening::Dial(id) => self.dial(id),
             Happening::Here { host, incarnation, what } => {
@@ -374,7 +378,8 @@ impl Lab {
                 }
             }
             Happening::CoordinatorStarts => self.coordinator_starts(),
-            Happening::Commit => self.commit(),
+            Happening::Commit(life) if life == self.life => self.commit(),
+            Happening::Commit(_) => {}
             Happening::Submit => self.submit(),
             Happening::Cancel => self.cancel(),
             Happening::Trouble(trouble) if !self.calm => self.trouble(trouble),
@@ -422,7 +427,7 @@ impl Lab {
         }
         if self.pending.is_empty() {
             let gap = Duration::from_micros(self.rng.random_range(200..6_000));
-            self.plan(gap, Happening::Commit);
+            self.plan(gap, Happening::Commit(self.life));
         }
         self.pending.push_back(step);
     }
@@ -458,11 +463,17 @@ impl Lab {
     /// All steps so far in one go, then what they want to be done.
     fn commit(&mut self) {
         if self.now < self.commits_from {
-            return self.plan_at(self.commits_from, Happening::Commit);
+            return self.plan_at(self.commits_from, Happening::Commit(self.life));
         }
         let steps = std::mem::take(&mut self.pending);
         for step in &steps {
             self.store.commit(step);
+            for change in &step.changes {
+                // What has ended may run no more.
+                if let Change::Attempt(record) = change {
+                    self.hosts.touch(index_of(record.workstation));
+                }
+            }
         }
         for effect in steps.into_iter().flat_map(|step| step.effects) {
             self.carry_out(effect);
@@ -629,8 +640,7 @@ impl Lab {
     }
 
     fn plan_at(&mut self, at: Moment, happening: Happening) {
-        self.planned += 1;
-        self.agenda.insert((at, self.planned), happening);
+        self.agenda.plan(at, happening);
     }
 
     fn plan_here(&mut self, index: usize, after: Duration, what: Local) {

@@ -134,12 +134,8 @@ impl Lab {
             self.cut(link);
         }
         // Nothing that was under way reaches the next life.
-        self.agenda.retain(|_, happening| {
-            !matches!(
-                happening,
-                Happening::Heard(..) | Happening::CoordinatorLoses(_) | Happening::Commit
-            )
-        });
+        self.life += 1;
+        self.wires.clear();
         let after = self.up_to(self.setting.away);
         self.plan(after, Happening::CoordinatorStarts);
     }
@@ -149,8 +145,6 @@ impl Lab {
     pub(super) fn cut(&mut self, link: Link) {
         let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.broken) else { return };
         wire.broken = true;
-        self.agenda
-            .retain(|_, happening| !matches!(happening, Happening::Told(to, _) if *to == link));
         let agent = self.up_to(Duration::from_secs(12));
         let coordinator = self.up_to(Duration::from_secs(20));
         self.plan(agent, Happening::AgentLoses(link));

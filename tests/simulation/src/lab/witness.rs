@@ -13,11 +13,22 @@ use gleaner_program_core::address::Task;
 
 use super::agents::truth;
 use super::host::Host;
-use super::place::{Guest, Place, Process};
+use super::hosts::Hosts;
+use super::place::{Guest, Place};
 use super::store::Store;
+
+/// A subprogram, which of its replicas, and in which life of its program.
+type Run = (SubprogramId, u8, Option<Life>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
+    /// What each host runs, and where there, as of when it was last looked at.
+    runs: Vec<Vec<(Run, usize)>>,
+    /// When time alone changes something on a host.
+    looks: BTreeSet<(Moment, usize)>,
+    steps: u64,
+    /// After how many steps everything is looked at.
+    all_every: u64,
     /// Guests that ran to their end, in which life of their agent, and how
     /// they ended. A result that died with its agent is worked for again.
     exits: BTreeMap<(Fence, u64), Outcome>,
@@ -37,6 +48,10 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
+    pub(crate) fn new(all_every: u64) -> Self {
+        Self { all_every, ..Self::default() }
+    }
+
     pub(crate) fn exited(&mut self, fence: Fence, incarnation: u64, outcome: &Outcome) {
         let before = self.exits.insert((fence, incarnation), outcome.clone());
         assert_eq!(before, None, "attempt {fence} ran twice");
@@ -46,50 +61,92 @@ impl Witness {
     /// job chose so. Of two that are there, one has come from the other, which
     /// stands still. When a program begins again, what is left of its old life
     /// may not know yet.
-    pub(crate) fn check(&mut self, now: Moment, hosts: &[Host], store: &Store) {
-        type Run = (SubprogramId, u8, Option<Life>);
-        let mut seen: BTreeMap<Run, (u32, &Place, &Process)> = BTreeMap::new();
-        for host in hosts.iter().filter(|host| host.is_up()) {
-            host.check_owner(now);
-            host.check_lent();
-            host.check_free();
-            for (place, process) in host.processes().filter(|(_, process)| !process.killed) {
-                let fence = process.fence;
-                let is_still = place.running(now).is_none();
-                if place.ordered.packed {
-                    assert!(is_still, "{fence} is packed and runs: {place:?}");
+    ///
+    /// Looks at the hosts that were touched, and where time itself changes
+    /// something.
+    pub(crate) fn check(&mut self, now: Moment, hosts: &mut Hosts, store: &Store) {
+        for index in hosts.take_unchecked() {
+            self.check_host(now, hosts, store, index);
+        }
+        while let Some((_, index)) = self.looks.first().copied().filter(|(at, _)| *at <= now) {
+            self.looks.pop_first();
+            self.check_host(now, hosts, store, index);
+        }
+        self.steps += 1;
+        if self.steps.is_multiple_of(self.all_every) {
+            hosts.check();
+            self.check_all(now, hosts, store);
+        }
+    }
+
+    /// Everything anew, whatever was touched.
+    fn check_all(&mut self, now: Moment, hosts: &[Host], store: &Store) {
+        let before = self.runs.clone();
+        self.runs.clear();
+        for index in 0..hosts.len() {
+            self.check_host(now, hosts, store, index);
+        }
+        assert_eq!(before, self.runs, "a host changed and was not looked at");
+    }
+
+    fn check_host(&mut self, now: Moment, hosts: &[Host], store: &Store, index: usize) {
+        self.runs.resize(hosts.len(), vec![]);
+        self.runs[index].clear();
+        let host = &hosts[index];
+        if !host.is_up() {
+            return;
+        }
+        host.check_owner(now);
+        host.check_lent();
+        host.check_free();
+        for (at, place) in host.places.iter().enumerate() {
+            let Some(process) = place.process.as_ref().filter(|process| !process.killed) else {
+                continue;
+            };
+            let fence = process.fence;
+            let is_still = place.running(now).is_none();
+            if place.ordered.packed {
+                assert!(is_still, "{fence} is packed and runs: {place:?}");
+            }
+            if self.husks.contains(&fence) {
+                assert!(is_still, "{fence} has moved and runs again");
+                continue;
+            }
+            let attempt = store.attempts.get(&fence);
+            let end = attempt.and_then(|attempt| attempt.end.as_ref());
+            if let Some((_, how)) = end.filter(|_| is_still) {
+                if how.starts_with("moved to ") {
+                    self.husks.insert(fence);
                 }
-                if self.husks.contains(&fence) {
-                    assert!(is_still, "{fence} has moved and runs again");
-                    continue;
-                }
-                let end = store.attempts.get(&fence).and_then(|attempt| attempt.end.as_ref());
-                if let Some((_, how)) = end.filter(|_| is_still) {
-                    if how.starts_with("moved to ") {
-                        self.husks.insert(fence);
-                    }
-                    continue;
-                }
-                let replica = store.attempts.get(&fence).map_or(0, |attempt| attempt.replica);
-                let key = (process.subprogram, replica, process.life);
-                let Some((at, other_place, other)) = seen.get(&key).copied() else {
-                    seen.insert(key, (host.id, place, process));
-                    continue;
-                };
-                let other_is_still = other_place.running(now).is_none();
-                if other_is_still {
-                    seen.insert(key, (host.id, place, process));
-                }
+                continue;
+            }
+            let run = (process.subprogram, attempt.map_or(0, |it| it.replica), process.life);
+            self.check_alone(now, hosts, run, (index, at));
+            self.runs[index].push((run, at));
+        }
+        let looks = host.looks_at(now);
+        self.looks.extend(looks.map(|at| (at, index)));
+    }
+
+    /// Whatever else is of this subprogram has come from here, or this from it.
+    fn check_alone(&self, now: Moment, hosts: &[Host], run: Run, (index, at): (usize, usize)) {
+        let place = &hosts[index].places[at];
+        let fence = place.process.as_ref().expect("it is there").fence;
+        let is_still = place.running(now).is_none();
+        for (host, runs) in hosts.iter().zip(&self.runs) {
+            for (_, other) in runs.iter().filter(|(other, _)| *other == run) {
+                let other_place = &host.places[*other];
+                let Some(before) = other_place.process.as_ref().map(|it| it.fence) else { continue };
                 let been = |place: &Place, fence: Fence| {
                     place.guest.as_ref().is_some_and(|guest| guest.before.contains(&fence))
                 };
-                let before = other.fence;
                 let moves = been(place, before) || been(other_place, fence);
                 assert!(
-                    moves && (is_still || other_is_still),
-                    "{} runs twice: {before} on host{at} and {fence} on host{}",
-                    process.subprogram,
-                    host.id
+                    moves && (is_still || other_place.running(now).is_none()),
+                    "{} runs twice: {before} on host{} and {fence} on host{}",
+                    run.0,
+                    host.id,
+                    hosts[index].id
                 );
             }
         }
