@@ -264,6 +264,7 @@ fn short(effect: &Effect) -> Option<String> {
         Effect::Send(AgentFrame::Leaving { .. }) => "leaving".into(),
         Effect::Send(AgentFrame::Relay { to, .. }) => format!("relay to {to}"),
         Effect::Send(AgentFrame::FromRank { fence, .. }) => format!("{fence} says"),
+        Effect::Send(AgentFrame::Unready(why)) => format!("unready {why:?}"),
         Effect::Send(AgentFrame::Missing(missing)) => format!("lacks {}", missing.join(", ")),
         Effect::Send(AgentFrame::Attempt(event)) => match event {
             AttemptEvent::Started { fence, .. } => format!("{fence} started"),
