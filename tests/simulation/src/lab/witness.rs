@@ -136,7 +136,9 @@ impl Witness {
         for (host, runs) in hosts.iter().zip(&self.runs) {
             for (_, other) in runs.iter().filter(|(other, _)| *other == run) {
                 let other_place = &host.places[*other];
-                let Some(before) = other_place.process.as_ref().map(|it| it.fence) else { continue };
+                let Some(before) = other_place.process.as_ref().map(|it| it.fence) else {
+                    continue;
+                };
                 let been = |place: &Place, fence: Fence| {
                     place.guest.as_ref().is_some_and(|guest| guest.before.contains(&fence))
                 };
