@@ -13,10 +13,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
+use gleaner_shell::clock::Clock;
 use serde::Serialize;
 
 use self::list::{List, Mutant};
@@ -153,7 +154,7 @@ impl Field {
     }
 
     fn plant(&self, mutant: &Mutant, catcher: &[String]) -> Result<Row> {
-        let begun = Instant::now();
+        let begun = Clock.now();
         self.write(&mutant.file, mutant.planted(&self.root)?.as_bytes())?;
         let outcome = self.build_and_run(catcher);
         self.restore(&mutant.file)?;
@@ -164,7 +165,7 @@ impl Field {
             caught_by: mutant.caught_by.clone(),
             caught: !passes,
             noticed: if passes { String::new() } else { last_words(&said) },
-            seconds: begun.elapsed().as_secs(),
+            seconds: Clock.now().since(begun).as_secs(),
         })
     }
 
