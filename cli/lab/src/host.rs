@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use crate::cgroup;
 use crate::daemon::{Daemon, Home};
 use crate::network::{Namespace, address};
+use crate::small_disk::SmallDisk;
 use crate::terminal::Terminal;
 use crate::wait;
 
@@ -52,6 +53,8 @@ pub struct LabHost {
     pub terminals: Vec<Terminal>,
     owners: Vec<Child>,
     pub agent: Option<Daemon>,
+    /// The agent's own, if the lab's daemons have such.
+    pub disk: Option<SmallDisk>,
     glean: PathBuf,
     generation: u8,
 }
@@ -65,6 +68,7 @@ pub(crate) struct Site<'a> {
     pub(crate) cgroup: Option<&'a cgroup::Cgroup>,
     /// May file systems be mounted (in the lab's own namespace)?
     pub(crate) mounts: bool,
+    pub(crate) disk_bytes: Option<u64>,
 }
 
 impl LabHost {
@@ -73,6 +77,8 @@ impl LabHost {
         let dir = site.dir.join(&name);
         fs::create_dir_all(&dir)?;
         let devpts = if site.mounts { Some(DevPts::mount(&dir)?) } else { None };
+        let disk = site.disk_bytes.map(|bytes| SmallDisk::mount(&dir.join("data"), bytes));
+        let disk = disk.transpose()?;
         let network = site.network.map(|network| network.plug(&name, number)).transpose()?;
         let cgroup = match site.cgroup {
             None => None,
@@ -94,6 +100,7 @@ impl LabHost {
             terminals: vec![],
             owners: vec![],
             agent: None,
+            disk,
             glean: site.glean.to_owned(),
             generation: 0,
         };
@@ -160,6 +167,11 @@ impl LabHost {
 
     pub fn config(&self) -> PathBuf {
         self.dir.join("agent.toml")
+    }
+
+    /// The agent's lasting files.
+    pub fn data(&self) -> PathBuf {
+        self.dir.join("data")
     }
 
     pub fn identity(&self) -> PathBuf {
@@ -271,6 +283,11 @@ impl LabHost {
     /// There is no network of the host's own.
     pub fn plug_in(&self, network: &crate::network::Network) -> Result<()> {
         network.switch.ip(&["link", "set", &self.name, "up"])
+    }
+
+    /// The host's address on the bridge as it is now.
+    pub fn address(&self) -> String {
+        address(self.number, self.generation)
     }
 
     /// Gives the host another address, as a change of network does.

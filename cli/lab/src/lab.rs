@@ -15,6 +15,7 @@ use crate::daemon::{Daemon, Home};
 use crate::host::{HostOptions, LabHost, Site};
 use crate::leftovers;
 use crate::network::{Network, SWITCH_ADDRESS};
+use crate::small_disk::SmallDisk;
 use crate::wait;
 
 /// What a lab is to be like.
@@ -27,6 +28,9 @@ pub struct Options {
     /// Network namespaces, where the rights allow them.
     pub network: bool,
     pub collector: bool,
+    /// Every daemon's files on a disk of its own of so many bytes, where the rights
+    /// allow it.
+    pub disk_bytes: Option<u64>,
     /// The binary to run.
     pub glean: PathBuf,
 }
@@ -40,6 +44,7 @@ impl Options {
             coordinator: String::new(),
             network: true,
             collector: true,
+            disk_bytes: None,
             glean,
         }
     }
@@ -52,6 +57,8 @@ pub struct Lab {
     pub hosts: Vec<LabHost>,
     pub collector: Option<Daemon>,
     pub coordinator: Option<Daemon>,
+    pub collector_disk: Option<SmallDisk>,
+    pub coordinator_disk: Option<SmallDisk>,
     pub network: Option<Network>,
     pub cgroup: Option<Cgroup>,
     /// What the rights do not allow, one line each.
@@ -73,6 +80,7 @@ impl Lab {
     /// Something does not start; the message carries its log.
     pub fn start(options: Options) -> Result<Self> {
         let mut lab = Self::prepare(options)?;
+        lab.mount_disks()?;
         lab.start_coordinator()?;
         if lab.options.collector {
             lab.enrol_collector()?;
@@ -134,6 +142,8 @@ impl Lab {
             hosts: vec![],
             collector: None,
             coordinator: None,
+            collector_disk: None,
+            coordinator_disk: None,
             network,
             cgroup,
             missing,
@@ -142,6 +152,22 @@ impl Lab {
             dir,
             _lock: lock,
         })
+    }
+
+    fn mount_disks(&mut self) -> Result<()> {
+        let Some(bytes) = self.disk_bytes() else { return Ok(()) };
+        self.coordinator_disk = Some(SmallDisk::mount(&self.coordinator_data(), bytes)?);
+        self.collector_disk = Some(SmallDisk::mount(&self.collector_data(), bytes)?);
+        Ok(())
+    }
+
+    fn disk_bytes(&self) -> Option<u64> {
+        self.options.disk_bytes.filter(|_| self.mounts())
+    }
+
+    /// May file systems be mounted, in the lab's own namespace?
+    fn mounts(&self) -> bool {
+        !self.missing.iter().any(|line| line.starts_with("terminal file systems"))
     }
 
     pub fn dir(&self) -> &Path {
@@ -230,7 +256,8 @@ impl Lab {
             glean: &self.options.glean,
             network: self.network.as_ref(),
             cgroup: self.cgroup.as_ref(),
-            mounts: !self.missing.iter().any(|line| line.starts_with("terminal file systems")),
+            mounts: self.mounts(),
+            disk_bytes: self.disk_bytes(),
         };
         let mut host = LabHost::create(&site, number, &self.options.host)?;
         let token = self.token("agent")?;

@@ -19,6 +19,7 @@ pub mod lab;
 mod leftovers;
 pub mod network;
 pub mod owners;
+pub mod small_disk;
 pub mod terminal;
 pub mod wait;
 

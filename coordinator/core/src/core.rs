@@ -44,6 +44,7 @@ use crate::queue::Queues;
 use crate::record::{AttemptRecord, Change, ProgramEvent, Restored, UsageRecord};
 use crate::residence::Residence;
 use crate::shares::{ShareConfig, Shares};
+use crate::speaker::Speakers;
 use crate::step::{Effect, Step};
 use crate::tickets::TicketKey;
 use crate::workstation::{Guest, Workstation};
@@ -205,7 +206,7 @@ impl Core {
         core.pool.remember(memory);
         core.forgotten = forgotten;
         for (id, incarnation) in restored.incarnations {
-            core.change_workstation(now, id, |w| w.incarnation = Some(incarnation));
+            core.change_workstation(now, id, |w| w.speakers = Speakers::restored(incarnation));
         }
         for id in restored.drained {
             core.change_workstation(now, id, |w| w.drained = true);
@@ -371,6 +372,7 @@ impl Core {
                 if drained && at_once {
                     self.empty(workstation);
                 } else if !drained {
+                    self.change_workstation(now, workstation, Workstation::forgive);
                     self.fill_again(draft, workstation);
                 }
             }

@@ -32,6 +32,7 @@ mod replicas;
 pub mod residence;
 pub mod scheduler;
 pub mod shares;
+mod speaker;
 mod step;
 mod tickets;
 mod workstation;

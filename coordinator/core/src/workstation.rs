@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gleaner_common::amounts::Amounts;
-use gleaner_common::id::{BootId, Fence, Incarnation, JobId};
+use gleaner_common::id::{Fence, JobId};
 use gleaner_common::program::Life;
 use gleaner_common::requirement::Attributes;
 use gleaner_common::time::Moment;
@@ -19,6 +19,7 @@ use crate::core::Config;
 use crate::job::Position;
 use crate::needs;
 use crate::placement::Candidate;
+use crate::speaker::{Contact, Speakers};
 
 /// The longest text that is kept of what an agent says.
 const TEXT_BYTES_MAX: usize = 200;
@@ -40,6 +41,9 @@ pub(crate) const GRACE: Duration = Duration::from_millis(250);
 /// full disk perhaps, may take somebody to repair.
 const REST: Duration = Duration::from_secs(1);
 const REST_DOUBLED_MAX: u32 = 6;
+
+/// For so long it is told that another machine was refused.
+const COPY_TOLD_FOR: Duration = Duration::from_secs(3_600);
 
 /// May something be placed here, and if not, why not?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +91,21 @@ pub(crate) struct Guest {
     pub(crate) expected: Option<Duration>,
 }
 
+/// Another machine with the same identity.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub(crate) host: String,
+    /// When it was refused first, and last.
+    pub(crate) since: Moment,
+    pub(crate) seen: Moment,
+}
+
+impl Copy {
+    pub(crate) fn is_told(&self, now: Moment) -> bool {
+        now.since(self.seen) < COPY_TOLD_FOR
+    }
+}
+
 /// What is expected of the guests here, in the time of one core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Backlog {
@@ -102,7 +121,6 @@ pub(crate) struct Workstation {
     /// Since when the agent is connected, or away; `None`: since before this
     /// life of the coordinator.
     pub(crate) since: Option<Moment>,
-    pub(crate) incarnation: Option<Incarnation>,
     pub(crate) facts: Facts,
     /// What jobs' requirements see of it.
     pub(crate) attributes: Attributes,
@@ -117,10 +135,10 @@ pub(crate) struct Workstation {
     pub(crate) drained: bool,
     /// An admin has taken it away; what is left is what runs there still.
     pub(crate) removed: bool,
-    /// The machine's boot that the present connection is of.
-    pub(crate) boot: BootId,
-    /// Another machine that has shown the same identity, and when.
-    pub(crate) rival: Option<(Moment, String)>,
+    /// Which machine it is, where several have its identity.
+    pub(crate) speakers: Speakers,
+    /// Another machine that has shown the same identity.
+    pub(crate) copy: Option<Copy>,
     pub(crate) leaving: Option<String>,
     /// Until when nothing new is placed here after a refusal or retreat, and
     /// why.
@@ -359,9 +377,29 @@ impl Workstation {
         }
     }
 
-    pub(crate) fn see_rival(&mut self, now: Moment, mut host: String) {
+    /// How its speaker was heard so far, for when another wants to be.
+    pub(crate) fn contact(&self, now: Moment, config: &Config) -> Contact {
+        let has_attempts = !self.attempts.is_empty();
+        let beats = if has_attempts { config.heartbeat } else { config.heartbeat_without_guests };
+        let is_heard = self.session.is_some() && now.since(self.heard) <= beats * 2;
+        let lease_until = if has_attempts { self.lease_until + GRACE } else { Moment::ZERO };
+        Contact { is_heard, heard: self.heard, lease_until }
+    }
+
+    /// A copy of it was refused.
+    pub(crate) fn see_copy(&mut self, now: Moment, mut host: String) {
         clip(&mut host);
-        self.rival = Some((now, host));
+        let before = self.copy.take().filter(|copy| copy.is_told(now));
+        let since = before.map_or(now, |copy| copy.since);
+        self.copy = Some(Copy { host, since, seen: now });
+    }
+
+    /// An admin wants it to be used again, whatever was held against it.
+    pub(crate) fn forgive(&mut self) {
+        self.speakers.forgive();
+        self.copy = None;
+        self.rest = None;
+        self.refusals = 0;
     }
 
     pub(crate) fn leave(&mut self, mut reason: String) {

@@ -14,6 +14,7 @@ use super::{Core, Draft};
 use crate::attempt::{Return, Stage};
 use crate::event::Link;
 use crate::record::Change;
+use crate::speaker::{Speaker, Verdict};
 use crate::step::Effect;
 use crate::workstation::{Session, Standing, Workstation};
 
@@ -81,11 +82,7 @@ impl Core {
             let reason = format!("workstation {id} is not enrolled here");
             return draft.effect(Effect::Refuse { link: from, reason });
         };
-        if let Some(reason) = self.is_another_machine(draft.now, id, &hello) {
-            let rival = hello.facts.machine.hostname;
-            self.change_workstation(draft.now, id, |w| w.see_rival(draft.now, rival));
-            return draft.effect(Effect::Refuse { link: from, reason });
-        }
+        let before = workstation.speakers.present().map(|speaker| speaker.incarnation);
         match self.link(id) {
             Some(present) if present == from => {
                 let reason = "a second hello on one connection".to_owned();
@@ -95,16 +92,20 @@ impl Core {
             Some(present) if present.serial > from.serial => {
                 return draft.effect(Effect::Replace(from));
             }
-            Some(present) => draft.effect(Effect::Replace(present)),
-            None => {}
+            Some(_) | None => {}
         }
-        let reborn = workstation.incarnation.is_some_and(|known| known != hello.incarnation);
-        if workstation.incarnation != Some(hello.incarnation) {
+        if let Some(reason) = self.may_not_speak(draft, id, &hello) {
+            return draft.effect(Effect::Refuse { link: from, reason });
+        }
+        if let Some(present) = self.link(id) {
+            draft.effect(Effect::Replace(present));
+        }
+        if before != Some(hello.incarnation) {
             let incarnation = hello.incarnation;
             draft.change(Change::Incarnation { workstation: id, incarnation });
         }
         self.forget_session(draft.now, id);
-        if reborn {
+        if before.is_some_and(|known| known != hello.incarnation) {
             let why = "the agent died, and its guests with it";
             self.give_up_all(draft, id, why);
             self.lose_undelivered(draft, id);
@@ -114,8 +115,6 @@ impl Core {
             w.session =
                 Some(Session { serial: from.serial, specs_sent: [].into(), ranks_sent: [].into() });
             w.since = Some(now);
-            w.incarnation = Some(hello.incarnation);
-            w.boot = hello.boot;
             w.learn_facts(hello.facts);
             w.learn_presence(now, hello.presence);
             w.renew(now, lease);
@@ -154,26 +153,53 @@ impl Core {
         self.resend_to_ranks(draft, id);
     }
 
-    /// A cloned image has the identity of the machine that it was made from.
-    /// Which of them came first goes on, as long as it is heard.
-    fn is_another_machine(&self, now: Moment, id: WorkstationId, hello: &Hello) -> Option<String> {
-        let present = self.pool.get(id)?;
-        present.session.as_ref()?;
-        let beats = if present.attempts().len() > 0 {
-            self.config.heartbeat
-        } else {
-            self.config.heartbeat_without_guests
+    /// A cloned image has the identity of the machine that it was made from. Why
+    /// this one is refused, if it is.
+    fn may_not_speak(
+        &mut self,
+        draft: &mut Draft,
+        id: WorkstationId,
+        hello: &Hello,
+    ) -> Option<String> {
+        let (now, config) = (draft.now, &self.config);
+        let new = Speaker {
+            incarnation: hello.incarnation,
+            boot: Some(hello.boot),
+            machine: hello.facts.machine_id,
+            host: hello.facts.machine.hostname.clone(),
         };
-        let is_heard = now.since(present.heard) <= beats * 2;
-        let is_other = present.boot != hello.boot && present.boot != BootId::default();
-        (is_heard && is_other).then(|| {
-            let (name, host) = (&present.name, &present.facts.machine.hostname);
-            let other = &hello.facts.machine.hostname;
-            format!(
-                "{name} is connected already, from the machine {host}, and this is {other}: \
-                 expected an identity of its own, enrol it under another name"
-            )
-        })
+        let (verdict, name, other) = self.pool.update(now, config, id, |w| {
+            let other = w.speakers.present().map(|it| it.host.clone()).unwrap_or_default();
+            let verdict = w.speakers.judge(now, w.contact(now, config), config.lease, &new);
+            match verdict {
+                Verdict::InUse => w.see_copy(now, new.host.clone()),
+                Verdict::Returns => w.see_copy(now, other.clone()),
+                Verdict::GoesOn | Verdict::TakesOver | Verdict::NotYet => {}
+            }
+            (verdict, w.name.clone(), other)
+        })?;
+        let advice = "expected an identity of its own: `glean agent install` with a new token \
+                      gives it one";
+        let host = &new.host;
+        match verdict {
+            Verdict::GoesOn | Verdict::TakesOver => None,
+            Verdict::InUse => Some(format!(
+                "{name} is in use on another machine, {other}, and this is {host}: {advice}"
+            )),
+            Verdict::Returns => {
+                let reason = format!(
+                    "{name} is in use on another machine, {host}, that had it before this one, \
+                     {other}: {advice}"
+                );
+                self.end_session(draft, id, reason);
+                let incarnation = new.incarnation;
+                draft.change(Change::Incarnation { workstation: id, incarnation });
+                // Its lease runs on, and with it what it was given.
+                let waits = self.pool.get(id).is_some_and(|w| w.attempts().len() > 0);
+                waits.then(|| not_yet(&name))
+            }
+            Verdict::NotYet => Some(not_yet(&name)),
+        }
     }
 
     /// An admin has taken a workstation away. What runs there is lost when its
@@ -368,7 +394,7 @@ impl Core {
         let has_attempts = workstation.attempts().len() > 0;
         let is_silent = !has_attempts && now >= workstation.silent_from(&self.config);
         if has_attempts && workstation.lease_has_ended(now) {
-            self.end_session(draft, id);
+            self.end_session(draft, id, "nothing was heard within the lease".to_owned());
             self.give_up_all(draft, id, "the lease ended unheard");
             self.lose_undelivered(draft, id);
         } else if is_silent {
@@ -390,10 +416,9 @@ impl Core {
     /// be under way on it, and an acknowledged heartbeat would let that attempt
     /// run beside its successor. The welcome on the next connection does not
     /// keep that attempt.
-    fn end_session(&mut self, draft: &mut Draft, id: WorkstationId) {
+    fn end_session(&mut self, draft: &mut Draft, id: WorkstationId, reason: String) {
         let Some(link) = self.link(id) else { return };
         self.forget_session(draft.now, id);
-        let reason = "nothing was heard within the lease".to_owned();
         draft.effect(Effect::Refuse { link, reason });
     }
 
@@ -410,6 +435,10 @@ impl Core {
         let away = self.pool.count(Standing::Away);
         u32::try_from(self.pool.len()).unwrap_or(u32::MAX) - away
     }
+}
+
+fn not_yet(name: &str) -> String {
+    format!("what another machine runs as {name} has to end first: this one is let in then")
 }
 
 /// The end of an attempt that its job's own wishes kept from starting.

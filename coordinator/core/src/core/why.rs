@@ -7,7 +7,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::report::SubprogramState;
@@ -20,9 +19,6 @@ use crate::needs::{Needs, Unmet};
 use crate::record::{History, short};
 use crate::scheduler::Reason;
 use crate::workstation::{Standing, Workstation};
-
-/// For so long it is told that another machine has shown the same identity.
-const RIVAL_TOLD_FOR: Duration = Duration::from_secs(3_600);
 
 impl Core {
     /// Why is this subprogram not running, or where does it? `None` if it has
@@ -143,12 +139,16 @@ impl Core {
         let is_told = self.pool.standing(id)? == Standing::Drained;
         let reason =
             if workstation.drained && !is_told { format!("{reason}; drained") } else { reason };
-        Some(match &workstation.rival {
-            Some((at, other)) if now.since(*at) < RIVAL_TOLD_FOR => {
-                let own = &workstation.facts.machine.hostname;
-                format!("{reason}; two machines have its identity: {own}, and {other} is refused")
+        Some(match workstation.copy.as_ref().filter(|copy| copy.is_told(now)) {
+            Some(copy) => {
+                let (own, other) = (&workstation.facts.machine.hostname, &copy.host);
+                let span = Spoken(now.since(copy.since));
+                format!(
+                    "{reason}; two machines have its identity: {own}, and {other}, refused for \
+                     {span}"
+                )
             }
-            Some(_) | None => reason,
+            None => reason,
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod choosing;
+mod copies;
 mod folding;
 mod groups;
 mod grow;

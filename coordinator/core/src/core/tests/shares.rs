@@ -302,10 +302,10 @@ fn a_second_machine_with_the_same_identity_is_refused_while_the_first_is_heard()
         let Effect::Refuse { link, reason } = effect else { return None };
         (link.serial == 2).then(|| reason.clone())
     });
-    let told = "host1 is connected already, from the machine desk, and this is clone: ";
+    let told = "host1 is in use on another machine, desk, and this is clone: ";
     assert!(refusal.unwrap().starts_with(told));
     let reason = site.core.workstation_row(site.now, WorkstationId(1)).unwrap().reason;
-    assert!(reason.ends_with("two machines have its identity: desk, and clone is refused"));
+    assert!(reason.contains("two machines have its identity: desk, and clone, refused for "));
     assert_eq!(site.submit(1, 0).1.len(), 1, "the first goes on");
     // The same machine comes back at once after its agent's death.
     site.handle(Event::Heard { from: link(1, 3), frame: hello_of("desk", 1) });

@@ -1,0 +1,156 @@
+//! Two machines with one identity.
+
+use gleaner_common::id::MachineId;
+
+use super::*;
+
+/// A machine that has the identity of `host1`, or a copy of it.
+struct Machine {
+    host: &'static str,
+    boot: u8,
+    life: u64,
+    id: Option<MachineId>,
+    serial: u64,
+}
+
+impl Machine {
+    fn new(host: &'static str, boot: u8, life: u64, id: Option<u8>) -> Self {
+        Self { host, boot, life, id: id.map(|id| MachineId([id; 16])), serial: 0 }
+    }
+}
+
+impl Site {
+    /// The reason, if it is refused.
+    fn dial(&mut self, machine: &mut Machine, serial: u64) -> Option<String> {
+        machine.serial = serial;
+        let machine_id = machine.id;
+        let mut facts = Facts { cores: 1, places: 1, machine_id, ..Facts::default() };
+        facts.machine.hostname = machine.host.into();
+        let frame = AgentFrame::Hello {
+            incarnation: Incarnation(machine.life),
+            boot: BootId([machine.boot; 16]),
+            facts,
+            presence: presence(false, 1),
+            held: vec![],
+        };
+        self.handle(Event::Heard { from: link(1, serial), frame });
+        self.refused_link(serial)
+    }
+
+    fn refused_link(&self, serial: u64) -> Option<String> {
+        self.last.effects.iter().find_map(|effect| {
+            let Effect::Refuse { link, reason } = effect else { return None };
+            (link.serial == serial).then(|| reason.clone())
+        })
+    }
+
+    fn beats(&mut self, machine: &Machine) {
+        let load = LoadAverages::default();
+        let frame = AgentFrame::Heartbeat { sequence: 1, slots: 1, load };
+        self.handle(Event::Heard { from: link(1, machine.serial), frame });
+    }
+
+    fn reason(&self) -> String {
+        self.core.workstation_row(self.now, WorkstationId(1)).unwrap().reason
+    }
+
+    /// Both live on and dial as often as they may, for an hour: how many attempts
+    /// were lost, of a workstation that always has one.
+    fn hour_of_both(&mut self, both: &mut [Machine; 2]) -> u64 {
+        let (job, _) = self.submit(1, 1_000);
+        let mut serial = 10;
+        for _ in 0..1_200 {
+            for machine in both.iter_mut() {
+                let present = self.core.link(WorkstationId(1)).map(|link| link.serial);
+                if present == Some(machine.serial) {
+                    self.beats(machine);
+                } else {
+                    serial += 1;
+                    self.dial(machine, serial);
+                }
+            }
+            self.pass(s(3));
+        }
+        self.core.summary(job).map_or(0, |summary| summary.counts.lost)
+    }
+}
+
+/// Two machines, two boots of unknown machines, and two containers of one.
+fn pairs() -> [[Machine; 2]; 3] {
+    let new = Machine::new;
+    [
+        [new("desk", 1, 1, Some(1)), new("clone", 2, 2, Some(2))],
+        [new("desk", 1, 1, None), new("clone", 2, 2, None)],
+        [new("desk", 1, 1, Some(1)), new("clone", 1, 2, Some(1))],
+    ]
+}
+
+/// They pushed each other out for good, and each time all was lost.
+#[test]
+fn an_hour_of_two_machines_with_one_identity_loses_two_attempts_at_most() {
+    for mut both in pairs() {
+        let mut site = Site::new(Config::default());
+        site.enrol(1);
+        site.dial(&mut both[0], 1);
+        let lost = site.hour_of_both(&mut both);
+        assert!(lost <= 2, "{lost} were lost");
+        let heard = site.core.link(WorkstationId(1)).unwrap().serial;
+        assert_eq!(heard, both[0].serial, "the first goes on");
+        let told = site.reason();
+        assert!(told.contains("two machines have its identity: desk, and clone, refused for "));
+    }
+}
+
+#[test]
+fn a_life_that_comes_back_proves_a_copy_and_waits_for_what_that_runs() {
+    let [.., [mut first, mut second]] = pairs();
+    let mut site = Site::new(Config::default());
+    site.enrol(1);
+    assert_eq!(site.dial(&mut first, 1), None);
+    assert_eq!(site.dial(&mut second, 2), None, "as an agent that was started anew");
+    let (_, offered) = site.submit(1, 0);
+    let (at, _, fence) = only(&offered);
+    let frame = AgentFrame::Attempt(AttemptEvent::Started { fence, waited: Duration::ZERO });
+    site.handle(Event::Heard { from: link(at, 2), frame });
+    let told = site.dial(&mut first, 3).unwrap();
+    assert!(told.starts_with("what another machine runs as host1 has to end first"), "{told}");
+    let told = site.refused_link(2).unwrap();
+    assert!(told.starts_with("host1 is in use on another machine, desk, that had it before"));
+    assert!(site.dial(&mut second, 4).is_some());
+    assert!(site.dial(&mut first, 5).is_some(), "its lease has not ended");
+    site.pass(PAST_LEASE);
+    assert_eq!(site.dial(&mut first, 6), None);
+    assert_eq!(site.offers().len(), 1, "what was lost runs again");
+    assert!(site.dial(&mut second, 7).is_some());
+}
+
+#[test]
+fn a_coordinator_that_was_started_anew_finds_out_again_who_was_first() {
+    let [.., [mut first, mut second]] = pairs();
+    let incarnations = vec![(WorkstationId(1), Incarnation(first.life))];
+    let workstations = vec![(WorkstationId(1), "host1".to_owned())];
+    let restored = Restored { workstations, incarnations, ..Restored::default() };
+    let mut site = Site::new(Config::default());
+    site.core = Core::restore(site.now, site.wall(), Config::default(), restored);
+    assert_eq!(site.dial(&mut second, 1), None, "an agent may have been started anew");
+    assert_eq!(site.dial(&mut first, 2), None);
+    assert!(site.dial(&mut second, 3).is_some());
+    let kept = site.last.changes.iter().any(|it| matches!(it, Change::Incarnation { .. }));
+    assert!(!kept, "only a life that is heard is kept");
+}
+
+#[test]
+fn an_admin_lets_a_disk_that_has_moved_in_before_its_time() {
+    let [[mut first, mut second], ..] = pairs();
+    let mut site = Site::new(Config::default());
+    site.enrol(1);
+    site.dial(&mut first, 1);
+    assert!(site.dial(&mut second, 2).is_some());
+    site.handle(Event::Disconnected(link(1, 1)));
+    site.pass(s(60));
+    assert!(site.dial(&mut second, 3).is_some(), "the first may be starting anew");
+    let workstation = WorkstationId(1);
+    site.handle(Event::Drained { workstation, drained: false, now: false });
+    assert_eq!(site.dial(&mut second, 4), None);
+    assert!(!site.reason().contains("two machines"));
+}

@@ -1,0 +1,218 @@
+//! Which faults there are and when: all of it drawn from a seed, before anything is
+//! known of how the lab does. Equal seeds give equal schedules.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// Who can be killed or stopped; hosts by their number from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Victim {
+    Worker(usize),
+    Supervisor(usize),
+    Keeper(usize),
+    Coordinator,
+    Collector,
+}
+
+/// Whose disk can be full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Disk {
+    Host(usize),
+    Coordinator,
+    Collector,
+}
+
+/// What does not arrive if a link works one way only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    ToCoordinator,
+    FromCoordinator,
+}
+
+/// What happens to datagrams between agents and coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weather {
+    Drops,
+    Doubles,
+    Delays,
+    Corrupts,
+}
+
+impl Weather {
+    pub const ALL: [Self; 4] = [Self::Drops, Self::Doubles, Self::Delays, Self::Corrupts];
+}
+
+/// One fault. What lasts has its length with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// SIGKILL; who has no supervisor is started again after so long.
+    Kill(Victim, Duration),
+    /// SIGSTOP, and SIGCONT after so long.
+    Stop(Victim, Duration),
+    Cut(usize, Duration),
+    /// The link goes down and comes up so many times, each for so long.
+    Flap(usize, u8, Duration),
+    OneWay(usize, Way, Duration),
+    /// To so many in a hundred.
+    Weather(Weather, u8, Duration),
+    FullDisk(Disk, Duration),
+    /// The owner types so many keys, half a second apart.
+    Owner(usize, u8),
+    /// Nothing new starts there; with `now`, what can move does.
+    Drain { host: usize, now: bool, span: Duration },
+    /// The host gets another address.
+    Address(usize),
+}
+
+impl Fault {
+    /// The name under which it is counted.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Kill(victim, _) => match victim {
+                Victim::Worker(_) => "kill worker",
+                Victim::Supervisor(_) => "kill supervisor",
+                Victim::Keeper(_) => "kill keeper",
+                Victim::Coordinator => "kill coordinator",
+                Victim::Collector => "kill collector",
+            },
+            Self::Stop(victim, _) => match victim {
+                Victim::Worker(_) => "stop worker",
+                Victim::Supervisor(_) => "stop supervisor",
+                Victim::Keeper(_) => "stop keeper",
+                Victim::Coordinator => "stop coordinator",
+                Victim::Collector => "stop collector",
+            },
+            Self::Cut(..) => "cut",
+            Self::Flap(..) => "flap",
+            Self::OneWay(_, Way::ToCoordinator, _) => "one way: nothing to the coordinator",
+            Self::OneWay(_, Way::FromCoordinator, _) => "one way: nothing from the coordinator",
+            Self::Weather(Weather::Drops, ..) => "datagrams dropped",
+            Self::Weather(Weather::Doubles, ..) => "datagrams doubled",
+            Self::Weather(Weather::Delays, ..) => "datagrams delayed",
+            Self::Weather(Weather::Corrupts, ..) => "datagrams corrupted",
+            Self::FullDisk(Disk::Host(_), _) => "full disk: workstation",
+            Self::FullDisk(Disk::Coordinator, _) => "full disk: coordinator",
+            Self::FullDisk(Disk::Collector, _) => "full disk: collector",
+            Self::Owner(..) => "owner",
+            Self::Drain { now: false, .. } => "drain",
+            Self::Drain { now: true, .. } => "drain now",
+            Self::Address(_) => "change of address",
+        }
+    }
+}
+
+/// An endless row of faults, with the pause before each.
+#[derive(Debug)]
+pub struct Schedule {
+    random: StdRng,
+    hosts: usize,
+}
+
+/// Between two faults, on average; several last at a time.
+const PAUSE_MS: std::ops::Range<u64> = 100..1_100;
+
+/// How long a process stands still: from less than anybody notices to five leases.
+const STOPPED_S: (f64, f64) = (0.1, 15.0);
+
+/// How long all else lasts: from less than a heartbeat to three leases.
+const LASTS_S: (f64, f64) = (0.2, 10.0);
+
+/// Until somebody who died is started again.
+const BACK_S: (f64, f64) = (0.05, 4.0);
+
+impl Schedule {
+    pub fn new(seed: u64, hosts: usize) -> Self {
+        Self { random: StdRng::seed_from_u64(seed), hosts }
+    }
+
+    /// Equally often in each part of the range, by its logarithm.
+    fn span(&mut self, (least, most): (f64, f64)) -> Duration {
+        let power = self.random.random_range(least.ln()..most.ln());
+        Duration::from_secs_f64(power.exp())
+    }
+
+    fn fault(&mut self) -> Fault {
+        let host = self.random.random_range(0..self.hosts);
+        let lasts = self.span(LASTS_S);
+        match self.random.random_range(0..100) {
+            0..26 => self.kill(host),
+            26..40 => self.stop(host),
+            40..48 => Fault::Cut(host, lasts),
+            48..52 => Fault::Flap(host, self.random.random_range(2..6), lasts / 10),
+            52..60 if self.random.random() => Fault::OneWay(host, Way::ToCoordinator, lasts),
+            52..60 => Fault::OneWay(host, Way::FromCoordinator, lasts),
+            60..72 => {
+                let weather = Weather::ALL[self.random.random_range(0..Weather::ALL.len())];
+                Fault::Weather(weather, self.random.random_range(1..50), lasts)
+            }
+            72..79 => Fault::FullDisk(self.disk(host), lasts),
+            79..94 => Fault::Owner(host, self.random.random_range(1..8)),
+            94..98 => Fault::Drain { host, now: self.random.random(), span: lasts },
+            _ => Fault::Address(host),
+        }
+    }
+
+    fn kill(&mut self, host: usize) -> Fault {
+        let back = self.span(BACK_S);
+        let victim = match self.random.random_range(0..13) {
+            0..4 => Victim::Worker(host),
+            4..6 => Victim::Supervisor(host),
+            6..9 => Victim::Keeper(host),
+            9..11 => Victim::Coordinator,
+            _ => Victim::Collector,
+        };
+        Fault::Kill(victim, back)
+    }
+
+    fn stop(&mut self, host: usize) -> Fault {
+        let lasts = self.span(STOPPED_S);
+        let victim = match self.random.random_range(0..7) {
+            0..4 => Victim::Worker(host),
+            4 => Victim::Supervisor(host),
+            _ => Victim::Coordinator,
+        };
+        Fault::Stop(victim, lasts)
+    }
+
+    fn disk(&mut self, host: usize) -> Disk {
+        match self.random.random_range(0..7) {
+            0..5 => Disk::Host(host),
+            5 => Disk::Coordinator,
+            _ => Disk::Collector,
+        }
+    }
+}
+
+impl Iterator for Schedule {
+    type Item = (Duration, Fault);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let pause = Duration::from_millis(self.random.random_range(PAUSE_MS));
+        Some((pause, self.fault()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn equal_seeds_give_equal_schedules_and_others_do_not() {
+        let first = |seed| Schedule::new(seed, 4).take(500).collect::<Vec<_>>();
+        assert_eq!(first(7), first(7));
+        assert_ne!(first(7), first(8));
+    }
+
+    #[test]
+    fn a_thousand_faults_are_of_every_kind_and_hit_every_host() {
+        let faults: Vec<_> = Schedule::new(1, 4).take(1_000).map(|(_, fault)| fault).collect();
+        let kinds: BTreeSet<_> = faults.iter().map(Fault::kind).collect();
+        assert_eq!(kinds.len(), 23, "{kinds:?}");
+        let cut = faults.iter().filter_map(|it| if let Fault::Cut(host, _) = it { Some(host) } else { None });
+        assert_eq!(cut.collect::<BTreeSet<_>>().len(), 4);
+    }
+}

@@ -1,0 +1,313 @@
+//! Somebody who keeps the lab busy, whatever becomes of it: submits, changes their
+//! mind, asks again where no answer came, and at the end compares all answers.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use gleaner_common::id::{JobId, SubprogramId};
+use gleaner_common::report::{JobRow, JobState, SubprogramRow, SubprogramState};
+use gleaner_common::time::Moment;
+use gleaner_common::wire::{Printed, Reply, Request};
+use gleaner_lab::blocking_client::BlockingClient;
+use gleaner_shell::clock::Clock;
+
+use crate::jobs::Job;
+use crate::witness::Subprogram;
+
+/// How often the user looks at their jobs.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How long after no answer they dial again.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// What a user needs.
+#[derive(Clone, Debug)]
+pub struct Means {
+    pub seed: u64,
+    pub identity: PathBuf,
+    pub address: String,
+    /// The guests' program.
+    pub guest: Vec<u8>,
+    /// So many subprograms are to be unfinished at any time.
+    pub unfinished: u32,
+}
+
+/// A job that the coordinator said it has.
+#[derive(Clone, Debug)]
+struct Submitted {
+    id: JobId,
+    job: Job,
+    at: Moment,
+    cancelled: bool,
+    ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    jobs: Mutex<Vec<Submitted>>,
+    asks: Mutex<VecDeque<Request>>,
+    enough: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// The user, in a thread of their own.
+#[derive(Debug)]
+pub struct User {
+    means: Means,
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+}
+
+impl User {
+    /// In the network of the calling thread.
+    pub fn start(means: Means) -> Self {
+        let shared = Arc::new(Shared::default());
+        let mut at_work =
+            AtWork { means: means.clone(), shared: Arc::clone(&shared), client: None, next: 0 };
+        let thread = std::thread::spawn(move || at_work.run());
+        Self { means, shared, thread }
+    }
+
+    /// Asks for something as soon as somebody answers.
+    pub fn ask(&self, request: Request) {
+        locked(&self.shared.asks).push_back(request);
+    }
+
+    /// Nothing more is submitted.
+    pub fn submits_no_more(&self) {
+        self.shared.enough.store(true, Ordering::Relaxed);
+    }
+
+    /// The jobs that have not ended, as far as is known, and what was asked for and
+    /// is not done.
+    pub fn open(&self) -> usize {
+        let jobs = locked(&self.shared.jobs).iter().filter(|job| !job.ended).count();
+        jobs + locked(&self.shared.asks).len()
+    }
+
+    /// # Errors
+    /// The user has died, or the coordinator does not tell.
+    pub fn settle(self) -> Result<Settled> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the user died"))?;
+        let jobs = std::mem::take(&mut *locked(&self.shared.jobs));
+        let client = BlockingClient::connect(&self.means.identity, Some(&self.means.address))?;
+        Settled::read(&client, self.means.seed, &jobs)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct AtWork {
+    means: Means,
+    shared: Arc<Shared>,
+    client: Option<BlockingClient>,
+    next: u64,
+}
+
+impl AtWork {
+    fn run(&mut self) {
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            // Nobody answers, or not in time: that is what is tried here.
+            let pause = if self.look().is_ok() { LOOK } else { AGAIN };
+            std::thread::sleep(pause);
+        }
+    }
+
+    fn look(&mut self) -> Result<()> {
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => BlockingClient::connect(&self.means.identity, Some(&self.means.address))?,
+        };
+        self.carry_out_asks(&client)?;
+        self.look_at_jobs(&client)?;
+        self.change_minds(&client)?;
+        self.submit(&client)?;
+        self.client = Some(client);
+        Ok(())
+    }
+
+    fn carry_out_asks(&self, client: &BlockingClient) -> Result<()> {
+        let first = || locked(&self.shared.asks).front().cloned();
+        while let Some(request) = first() {
+            answer(client, &request)?;
+            locked(&self.shared.asks).pop_front();
+        }
+        Ok(())
+    }
+
+    fn look_at_jobs(&self, client: &BlockingClient) -> Result<()> {
+        let open = |job: &&Submitted| !job.ended;
+        let ids: Vec<_> = locked(&self.shared.jobs).iter().filter(open).map(|job| job.id).collect();
+        for id in ids {
+            // One that is not there will not end; at the end it counts as lost.
+            if let Reply::Job(row) = answer(client, &Request::Job(id))?
+                && row.summary.state.has_ended()
+            {
+                self.change(id, |job| job.ended = true);
+            }
+        }
+        Ok(())
+    }
+
+    fn change_minds(&self, client: &BlockingClient) -> Result<()> {
+        let now = Clock.now();
+        let is_due = |job: &&Submitted| {
+            let after = job.job.cancelled_after;
+            !job.ended && !job.cancelled && after.is_some_and(|after| now.since(job.at) > after)
+        };
+        let due: Vec<_> = locked(&self.shared.jobs).iter().filter(is_due).map(|job| job.id).collect();
+        for id in due {
+            // Also if no answer comes: it may have been cancelled.
+            self.change(id, |job| job.cancelled = true);
+            answer(client, &Request::Cancel(id))?;
+        }
+        Ok(())
+    }
+
+    fn change(&self, id: JobId, change: impl FnOnce(&mut Submitted)) {
+        if let Some(job) = locked(&self.shared.jobs).iter_mut().find(|job| job.id == id) {
+            change(job);
+        }
+    }
+
+    fn submit(&mut self, client: &BlockingClient) -> Result<()> {
+        while !self.shared.enough.load(Ordering::Relaxed) && self.unfinished() < self.means.unfinished
+        {
+            let hash = client.with(async |client| client.put_bytes(&self.means.guest).await)?;
+            // Whatever comes of this one, its number is used: two jobs have no name in common.
+            let job = Job::draw(self.means.seed, self.next);
+            self.next += 1;
+            let spec = job.spec(hash, self.means.guest.len() as u64);
+            let at = Clock.now();
+            match answer(client, &Request::Submit(Box::new(spec)))? {
+                Reply::Submitted(id) => {
+                    let submitted = Submitted { id, job, at, cancelled: false, ended: false };
+                    locked(&self.shared.jobs).push(submitted);
+                }
+                // Full disks are a reason.
+                _ => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn unfinished(&self) -> u32 {
+        let jobs = locked(&self.shared.jobs);
+        jobs.iter().filter(|job| !job.ended).map(|job| job.job.subprograms()).sum()
+    }
+}
+
+/// "No" is an answer here too.
+fn answer(client: &BlockingClient, request: &Request) -> Result<Reply> {
+    Ok(client.with(async |client| client.request(request).await)?)
+}
+
+/// What became of all jobs.
+#[derive(Debug, Default)]
+pub struct Settled {
+    pub jobs: usize,
+    /// Those that the coordinator took without our having heard of it.
+    pub unheard: usize,
+    pub subprograms: usize,
+    pub succeeded: BTreeSet<Subprogram>,
+    /// Of jobs that were cancelled.
+    pub cancelled: usize,
+    /// One line each: jobs that are not known any more, and subprograms that
+    /// came to nothing.
+    pub lost: Vec<String>,
+    /// One line each.
+    pub wrong: Vec<String>,
+    pub stuck: Vec<String>,
+    pub attempts: u64,
+    /// Attempts that failed, of programs that do not.
+    pub failures: u64,
+    pub moves: u64,
+    pub retreats: u64,
+}
+
+impl Settled {
+    fn read(client: &BlockingClient, seed: u64, accepted: &[Submitted]) -> Result<Self> {
+        let mut settled = Self::default();
+        let listed = client.rows(&Request::Jobs)?.into_iter();
+        let listed = listed.filter_map(|row| if let Reply::Job(row) = row { Some(*row) } else { None });
+        let listed: BTreeMap<JobId, JobRow> = listed.map(|row| (row.job, row)).collect();
+        for job in accepted.iter().filter(|job| !listed.contains_key(&job.id)) {
+            settled.lost.push(format!("job {} was accepted and is not known", job.id));
+        }
+        for (id, row) in &listed {
+            let ours = accepted.iter().find(|job| job.id == *id);
+            let Some(job) = ours.map(|job| job.job.clone()).or_else(|| Job::named(seed, &row.name))
+            else {
+                continue;
+            };
+            settled.jobs += 1;
+            settled.unheard += usize::from(ours.is_none());
+            settled.job(client, &job, row, ours.is_some_and(|job| job.cancelled))?;
+        }
+        Ok(settled)
+    }
+
+    fn job(&mut self, client: &BlockingClient, job: &Job, row: &JobRow, cancelled: bool) -> Result<()> {
+        self.subprograms += job.subprograms() as usize;
+        if row.summary.state == JobState::Running {
+            let why = client.rows(&Request::WhyJob(row.job));
+            self.stuck.push(format!("job {}: {:?}; {why:?}", row.job, row.summary));
+            return Ok(());
+        }
+        let count = job.subprograms();
+        let rows = client.rows(&Request::Subprograms { job: row.job, first: 0, count })?;
+        let mut missing: BTreeSet<u32> = (0..count).collect();
+        for found in rows {
+            let Reply::Subprogram(found) = found else { continue };
+            missing.remove(&found.subprogram.index);
+            self.subprogram(client, job, &found, cancelled)?;
+        }
+        let missing = missing.into_iter().map(|index| format!("{}.{index} is not known", row.job));
+        self.lost.extend(missing);
+        Ok(())
+    }
+
+    fn subprogram(
+        &mut self,
+        client: &BlockingClient,
+        job: &Job,
+        row: &SubprogramRow,
+        cancelled: bool,
+    ) -> Result<()> {
+        let id = row.subprogram;
+        self.attempts += u64::from(row.attempts);
+        self.failures += u64::from(row.failures);
+        self.moves += u64::from(row.moves);
+        self.retreats += u64::from(row.retreats);
+        match row.state {
+            SubprogramState::Succeeded => {
+                self.succeeded.insert(Subprogram { job: id.job.0, index: id.index });
+                let printed = printed(client, id)?;
+                let expected = job.answer(id.index);
+                if printed != expected {
+                    self.wrong.push(format!("{id} printed {printed:?}: expected {expected:?}"));
+                }
+            }
+            SubprogramState::Cancelled if cancelled => self.cancelled += 1,
+            _ => self.lost.push(format!("{id} is {}: {:?}", row.state.name(), row.outcome)),
+        }
+        Ok(())
+    }
+}
+
+fn printed(client: &BlockingClient, id: SubprogramId) -> Result<String> {
+    match client.request(&Request::Output(id))? {
+        Reply::Output { stdout: Printed::Inline(bytes), .. } => {
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        other => bail!("asked what {id} has printed and got {other:?}"),
+    }
+}
