@@ -147,6 +147,10 @@ pub struct GuestsConfig {
     /// half of what is free at most.
     #[serde(with = "units::size")]
     pub disk_lent: u64,
+    /// Nothing is begun with less than that free; 0: a twentieth of the file
+    /// system, and 256 MiB at most.
+    #[serde(with = "units::size")]
+    pub disk_free_min: u64,
     /// How many GPUs are lent.
     pub gpus: u16,
     /// Keep guests that cannot move from rare system calls; 32-bit programs do not
@@ -269,6 +273,7 @@ impl Default for GuestsConfig {
             processes_max: 512,
             descriptors_max: 4_096,
             disk_lent: 0,
+            disk_free_min: 0,
             gpus: 0,
             filter: true,
             output_bytes_max: 64 << 20,

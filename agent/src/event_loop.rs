@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use gleaner_agent_core::agent::{self, Agent, Event};
-use gleaner_agent_core::guest::{self, Effect, Exit};
+use gleaner_agent_core::guest::{self, Effect, Exit, KeeperEvent};
 use gleaner_agent_core::occupancy::Observation;
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_common::job::Outcome;
@@ -272,6 +272,9 @@ impl EventLoop {
     /// Handles what is queued, and what comes of it.
     fn settle(&mut self) {
         while let Some(event) = self.queue.pop_front() {
+            if may_lack_room(&event) {
+                self.link.order(LinkOrder::LookAtRoom);
+            }
             let effects = self.core.handle(Clock.now(), event);
             self.apply(effects);
         }
@@ -556,11 +559,26 @@ impl EventLoop {
                 })
                 .collect(),
             results_waiting: status.ends_waiting as u64,
+            unready: status.unready,
             refused: status.refused.or_else(|| self.trouble.clone()),
             missing: self.missing.clone(),
             moves: Mover::status(self.site.mover.as_deref()),
         }
     }
+}
+
+/// Is it what a full disk leads to?
+fn may_lack_room(event: &Event) -> bool {
+    let failed = |event: &guest::Event| {
+        matches!(event, guest::Event::Failed { .. } | guest::Event::Laid(Err(_)))
+            || matches!(event, guest::Event::Exited { exit, .. } if !exit.outcome.is_success())
+    };
+    matches!(
+        event,
+        Event::StagingFailed { .. }
+            | Event::CollectingFailed { .. }
+            | Event::Keeper(_, KeeperEvent::Failed { .. } | KeeperEvent::CannotStart { .. })
+    ) || matches!(event, Event::Guest(_, event) if failed(event))
 }
 
 /// The core names no place but its own.

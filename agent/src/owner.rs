@@ -71,6 +71,9 @@ pub struct Status {
     pub guests: Vec<GuestStatus>,
     /// Results that the coordinator has not acknowledged yet.
     pub results_waiting: u64,
+    /// Why nothing new is begun here, whoever is idle.
+    #[serde(default)]
+    pub unready: Option<String>,
     /// Why there is no connection, or why the coordinator wants nothing of this
     /// workstation.
     pub refused: Option<String>,

@@ -17,7 +17,7 @@ use gleaner_common::requirement::Attributes;
 use gleaner_common::time::Spoken;
 use gleaner_common::wire::Facts;
 use gleaner_shell::clock::Clock;
-use gleaner_shell::identity::{Identity, IdentityError};
+use gleaner_shell::identity::{Home, Identity, IdentityError};
 use gleaner_shell::lock::Lock;
 
 use crate::config::{AgentConfig, InvalidConfig};
@@ -45,6 +45,11 @@ pub enum AgentError {
     Data { path: PathBuf, source: io::Error },
     #[error("another agent runs with the data directory {path}: expected one agent for each")]
     Running { path: PathBuf },
+    #[error(
+        "the identity in {path} was made on another machine, and this one has a copy of it: \
+         expected an identity of its own"
+    )]
+    Copied { path: PathBuf },
     #[error("cannot clear what a former agent left")]
     Cgroup(#[from] CgroupError),
     #[error("cannot start the worker")]
@@ -71,6 +76,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub fn run(config: AgentConfig) -> Result<ExitCode, AgentError> {
     config.check()?;
     Identity::load(&config.identity)?;
+    check_home(&config.identity, &Home::here())?;
     let lock = claim_data(&config.data)?;
     let mut missing = vec![];
     let tree = claim_groups(&config, &mut missing)?;
@@ -120,6 +126,7 @@ fn work(
         memory_lent_bytes: config.guests.memory_lent(memory_bytes),
         disk_lent_bytes: config.guests.disk_lent(places, machine::room(&config.data)),
         gpus: config.guests.gpus,
+        machine_id: Home::here().name(),
         ..Facts::default()
     };
     let processes_max = config.guests.processes_max;
@@ -197,6 +204,22 @@ fn shared_directories(config: &AgentConfig) -> Vec<String> {
     paths.filter_map(|path| path.to_str().map(str::to_owned)).collect()
 }
 
+/// An identity is one machine's. One that does not say which becomes this one's.
+fn check_home(identity: &Path, here: &Home) -> Result<(), AgentError> {
+    match Home::noted(identity) {
+        Some(there) if there.is_another(here) => {
+            Err(AgentError::Copied { path: identity.to_path_buf() })
+        }
+        Some(_) => Ok(()),
+        None => {
+            if let Err(error) = here.note(identity) {
+                tracing::warn!("which machine this identity belongs to is not kept: {error}");
+            }
+            Ok(())
+        }
+    }
+}
+
 /// One agent per data directory; the lock goes with the process.
 fn claim_data(data: &Path) -> Result<Lock, AgentError> {
     let failed = |source| AgentError::Data { path: data.to_path_buf(), source };
@@ -272,4 +295,25 @@ fn memory_bytes() -> u64 {
     text.lines()
         .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok())
         .map_or(0, |kib: u64| kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_that_was_copied_to_another_machine_is_not_used_there() {
+        let root = |product: &str| {
+            let root = tempfile::tempdir().unwrap();
+            fs::create_dir_all(root.path().join("sys/class/dmi/id")).unwrap();
+            fs::write(root.path().join("sys/class/dmi/id/product_uuid"), product).unwrap();
+            Home::of(root.path())
+        };
+        let (desk, clone) = (root("4c4c4544-0042"), root("4c4c4544-0043"));
+        let identity = tempfile::tempdir().unwrap();
+        check_home(identity.path(), &desk).unwrap();
+        check_home(identity.path(), &desk).unwrap();
+        let error = check_home(identity.path(), &clone).unwrap_err().to_string();
+        assert!(error.contains("was made on another machine"), "{error}");
+    }
 }

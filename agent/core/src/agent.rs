@@ -26,10 +26,12 @@ use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Facts, Pr
 pub use self::event::Event;
 use self::offers::{Attempt, Job};
 use self::patience::Experience;
+use self::places::refused;
 pub use self::status::{GuestStatus, Status};
 use crate::guest::{self, Effect, Owner, Place, Site};
 use crate::lease::{Grant, Lease};
 use crate::occupancy::{Criteria, Health, Observation, Occupancy, Pause, Transition};
+use crate::room::Room;
 
 /// The most attempts that wait here for a place; further ones are refused.
 pub const WAITING_MAX: usize = 64;
@@ -118,6 +120,8 @@ pub struct Agent {
     /// What is missing here, as the coordinator knows it.
     shown_missing: Vec<String>,
     leaving: Option<Leaving>,
+    /// Why nothing new is begun here, whoever is idle.
+    unready: Option<String>,
     refused: Option<String>,
     experience: Experience,
 }
@@ -151,6 +155,7 @@ impl Agent {
             shown: None,
             shown_missing: vec![],
             leaving: None,
+            unready: None,
             refused: None,
             experience: Experience::default(),
             setup,
@@ -203,7 +208,7 @@ impl Agent {
 
     /// Would a guest that is offered now be taken?
     pub fn is_open(&self) -> bool {
-        self.linked && self.leaving.is_none() && !self.occupancy.is_busy()
+        self.linked && self.leaving.is_none() && self.unready.is_none() && !self.occupancy.is_busy()
     }
 
     /// Are there guests? The load sensor looks more often then.
@@ -219,6 +224,7 @@ impl Agent {
     fn take_in(&mut self, now: Moment, event: Event, out: &mut Out) {
         match event {
             Event::Observed(observation) => self.observe(now, observation, out),
+            Event::Room(room) => self.learn_room(&room, out),
             Event::Reachable(addresses) => self.setup.facts.addresses = addresses,
             Event::LinkUp => self.greet(now, out),
             Event::Frame(frame) if self.linked => self.hear(now, frame, out),
@@ -321,6 +327,22 @@ impl Agent {
         }
     }
 
+    /// What runs goes on: it may need no more room, and has limits of its own.
+    fn learn_room(&mut self, room: &Room, out: &mut Out) {
+        let unready = room.lacks(self.unready.is_some());
+        let turned = self.unready.is_some() != unready.is_some();
+        self.unready = unready;
+        // How much is free changes all the time, and is not told each time.
+        if turned && self.linked {
+            out.send(AgentFrame::Unready(self.unready.clone()));
+        }
+        if turned && let Some(reason) = self.unready.clone() {
+            for fence in self.waiting_of(|_| true) {
+                self.end(refused(fence, reason.clone()), out);
+            }
+        }
+    }
+
     fn resume(&mut self, now: Moment, out: &mut Out) {
         self.observe(now, Observation::Unpaused, out);
         out.then.push(Effect::PersistPause(None));
@@ -339,7 +361,8 @@ impl Agent {
         self.doubt_jobs(out);
         self.shown = Some(self.occupancy.told(now));
         self.shown_missing = self.missing();
-        let facts = Facts { missing: self.shown_missing.clone(), ..self.setup.facts.clone() };
+        let (missing, unready) = (self.shown_missing.clone(), self.unready.clone());
+        let facts = Facts { missing, unready, ..self.setup.facts.clone() };
         out.send(AgentFrame::Hello {
             incarnation: self.setup.incarnation,
             boot: self.setup.boot,

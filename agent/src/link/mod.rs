@@ -39,8 +39,9 @@ use gleaner_shell::identity::Identity;
 use quinn::Connection;
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
+use self::lookouts::room::{self, Watched};
 use self::peers::{Arriving, Peers};
 use self::revoked::Revoked;
 use crate::config::AgentConfig;
@@ -56,6 +57,10 @@ use crate::spool::Spool;
 /// costs little.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// Who was refused tries again, but need not soon: another machine has its
+/// identity, or it is not enrolled, and a person has to see to that.
+const RETRY_REFUSED_MAX: Duration = Duration::from_secs(60);
 
 /// How often one login may ask at the owner's socket at a time.
 const ASKING_MAX: usize = 8;
@@ -99,6 +104,8 @@ pub(crate) enum LinkOrder {
     CallBack(Fence),
     /// Write a guest down, to go back to.
     Keep(Box<ToKeep>),
+    /// Something could not be written, or a guest has failed: is there room?
+    LookAtRoom,
     ReadyToSleep,
     /// The machine has slept: the connection is not worth waiting for.
     Woke,
@@ -345,7 +352,7 @@ async fn run(
     }
     let recorder = usage::start(spool, boot, current.clone(), event_loop.clone());
     let files = files::Files::new(&config, current.clone(), event_loop.clone());
-    let wake = Arc::new(tokio::sync::Notify::new());
+    let wake = Arc::new(Notify::new());
     let link = tokio::spawn(keep_connected(Dialling {
         identity_dir: config.identity.clone(),
         peers: peers.clone(),
@@ -357,6 +364,10 @@ async fn run(
         wake: Arc::clone(&wake),
     }));
     lookouts::start(&config, &event_loop);
+    let look_at_room = Arc::new(Notify::new());
+    let bytes_min = config.guests.disk_free_min;
+    let watched = Watched { directory: config.data.clone(), bytes_min };
+    tokio::spawn(room::watch(watched, Arc::clone(&look_at_room), event_loop.clone()));
     let sessions = logind::Sessions::start(config.sensors.sessions, event_loop.clone());
     let load_group = config.cgroup.load.clone();
     let owner = tokio::spawn(serve_owner(config, event_loop.clone()));
@@ -415,6 +426,7 @@ async fn run(
             LinkOrder::Carry(cargo) => departures.send(*cargo),
             LinkOrder::CallBack(fence) => departures.call_back(fence),
             LinkOrder::Keep(what) => moving::keep(*what, event_loop.clone()),
+            LinkOrder::LookAtRoom => look_at_room.notify_one(),
             LinkOrder::ReadyToSleep => sessions.ready_to_sleep(),
             LinkOrder::Woke => wake.notify_one(),
             LinkOrder::Stop => break,
@@ -472,12 +484,13 @@ struct Dialling {
     set_current: watch::Sender<Option<Connection>>,
     stopped: watch::Receiver<bool>,
     /// The machine woke up: an old connection is not worth waiting for.
-    wake: Arc<tokio::sync::Notify>,
+    wake: Arc<Notify>,
 }
 
 /// Dials for ever, and serves each connection until it ends.
 async fn keep_connected(mut of: Dialling) {
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
+    let mut refused = Backoff::new(RETRY_FIRST, RETRY_REFUSED_MAX);
     let mut said = String::new();
     let mut session = 0;
     loop {
@@ -487,6 +500,7 @@ async fn keep_connected(mut of: Dialling) {
             dialled = endpoint::connect(address, credentials, None) => dialled,
             _ = of.stopped.changed() => return,
         };
+        let mut is_refused = false;
         let why = match dialled {
             Err(error) => error.to_string(),
             Ok(link) => {
@@ -527,6 +541,7 @@ async fn keep_connected(mut of: Dialling) {
                     return;
                 }
                 link.connection.close(close::DONE.into(), b"");
+                is_refused = matches!(ended, session::SessionEnd::Refused(_));
                 if Clock.now().since(connected_at) > RETRY_MAX {
                     backoff.reset();
                     said.clear();
@@ -535,10 +550,11 @@ async fn keep_connected(mut of: Dialling) {
                     session::SessionEnd::Stopped => return,
                     session::SessionEnd::Welcomed(why) => {
                         backoff.reset();
+                        refused.reset();
                         said.clear();
                         why
                     }
-                    session::SessionEnd::Lost(why) => why,
+                    session::SessionEnd::Refused(why) | session::SessionEnd::Lost(why) => why,
                 }
             }
         };
@@ -548,7 +564,8 @@ async fn keep_connected(mut of: Dialling) {
             said.clone_from(&why);
         }
         of.event_loop.tell(LinkEvent::Trouble(Some(why)));
-        let pause = backoff.next().unwrap_or(RETRY_MAX);
+        let pause = if is_refused { refused.next() } else { backoff.next() };
+        let pause = pause.unwrap_or(RETRY_MAX);
         tokio::select! {
             () = Clock.sleep(pause) => {}
             () = of.wake.notified() => backoff.reset(),

@@ -24,6 +24,8 @@ pub(super) enum SessionEnd {
     Stopped,
     /// The coordinator had welcomed us on it.
     Welcomed(String),
+    /// The coordinator would not have us.
+    Refused(String),
     Lost(String),
 }
 
@@ -47,9 +49,9 @@ pub(super) async fn serve(
         Err(error) => return SessionEnd::Lost(error.to_string()),
     };
     to.event_loop.tell(LinkEvent::Up { session, addresses });
-    let mut welcomed = false;
+    let mut answer = Answer::default();
     let why = tokio::select! {
-        Err(error) = listen(reader, session, to, &mut welcomed) => error.to_string(),
+        Err(error) = listen(reader, session, to, &mut answer) => error.to_string(),
         said = speak(writer, session, outgoing, to.router) => match said {
             // The event loop has no more to say: it is over.
             Ok(()) => return SessionEnd::Stopped,
@@ -58,7 +60,27 @@ pub(super) async fn serve(
         () = wake.notified() => "the machine has slept".to_owned(),
         () = gone(stopped) => return SessionEnd::Stopped,
     };
-    if welcomed { SessionEnd::Welcomed(why) } else { SessionEnd::Lost(why) }
+    match answer {
+        Answer { welcomed: true, .. } => SessionEnd::Welcomed(why),
+        Answer { refused: Some(reason), .. } => SessionEnd::Refused(reason),
+        Answer { .. } => SessionEnd::Lost(why),
+    }
+}
+
+/// What the coordinator said to our greeting.
+#[derive(Debug, Default)]
+struct Answer {
+    welcomed: bool,
+    refused: Option<String>,
+}
+
+impl Answer {
+    fn hear(&mut self, frame: &CoordinatorFrame) {
+        self.welcomed |= matches!(frame, CoordinatorFrame::Welcome { .. });
+        if let CoordinatorFrame::Refused { reason } = frame {
+            self.refused = Some(reason.clone());
+        }
+    }
 }
 
 /// Resolves a while after the stop, if the queue's end has not told before.
@@ -71,7 +93,7 @@ async fn listen(
     mut reader: FrameReader,
     session: u64,
     to: Hearers<'_>,
-    welcomed: &mut bool,
+    answer: &mut Answer,
 ) -> Result<(), StreamError> {
     loop {
         let first: CoordinatorFrame = reader.expect().await?;
@@ -79,7 +101,7 @@ async fn listen(
         while let Some(frame) = reader.try_next()? {
             batch.push(frame);
         }
-        *welcomed |= batch.iter().any(|frame| matches!(frame, CoordinatorFrame::Welcome { .. }));
+        batch.iter().for_each(|frame| answer.hear(frame));
         let for_event_loop: Vec<_> =
             batch.into_iter().filter_map(|frame| to.sort(session, frame)).collect();
         to.event_loop

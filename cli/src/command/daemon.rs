@@ -75,6 +75,8 @@ pub fn agent(args: &RunAgent) -> Result<Verdict> {
     ended.map(Verdict::Ended).map_err(|error| {
         if matches!(error, AgentError::Identity(IdentityError::NotEnrolled { .. })) {
             unenrolled(&error, "agent")
+        } else if matches!(error, AgentError::Copied { .. }) {
+            hinted(error.to_string(), COPIED)
         } else {
             error.into()
         }
@@ -110,6 +112,10 @@ pub fn collector(args: &RunCollector) -> Result<Verdict> {
     })?;
     Ok(Verdict::Yes)
 }
+
+/// What to do on a machine whose image was made from another's.
+pub(crate) const COPIED: &str = "sudo glean agent install --coordinator HOST:PORT --token T gives \
+    this machine an identity of its own; --moved keeps the other's, if that machine is gone";
 
 fn unenrolled(error: &dyn std::error::Error, what: &str) -> anyhow::Error {
     hinted(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use gleaner_common::wire::Role;
 use gleaner_shell::enrol::{self, EnrolError};
-use gleaner_shell::identity::{Identity, Token};
+use gleaner_shell::identity::{Home, Identity, Token};
 
 use crate::ask::{own_directory, runtime};
 use crate::failure::{Verdict, hinted};
@@ -55,6 +55,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let name = args.name.clone().unwrap_or_else(login);
     let identity = with_token(&args.coordinator, &args.token, &name)?;
     keep(&identity, &dir)?;
+    if identity.role == Role::Agent {
+        Home::here().note(&dir)?;
+    }
     eprintln!(
         "enrolled as {} {} at {}; the identity is in {}",
         identity.role.name(),

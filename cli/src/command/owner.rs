@@ -155,6 +155,7 @@ fn describe(status: &Status) -> Vec<String> {
         "owner's load {:.2} {:.2} {:.2}, {} users, {} cores free of the owner",
         status.load_1m, status.load_5m, status.load_15m, status.users, status.slots
     ));
+    lines.extend(status.unready.iter().map(|why| format!("not ready for guests: {why}")));
     for sensor in &status.sensors {
         let detail = sensor.detail.as_deref().map(|detail| format!(": {detail}"));
         lines.push(format!(

@@ -7,6 +7,7 @@ use clap::Command;
 use gleaner_agent::config::{AgentConfig, EXAMPLE};
 use gleaner_agent::doctor::{self, Health};
 use gleaner_common::wire::Role;
+use gleaner_shell::identity::Home;
 
 use super::service::{self, AGENT};
 use super::site::{Owner, Site, say};
@@ -34,6 +35,8 @@ pub fn install(args: &MemberArgs, all: &Command) -> Result<Verdict> {
     let config: AgentConfig = gleaner_shell::config::load(&site.path(AGENT_CONFIG))?;
     if site.is_live() {
         check_users(&config)?;
+        let data = utf8(&config.data)?;
+        membership::leave_copy(&site, args, &Home::here(), utf8(&config.identity)?, &[data])?;
     }
     site.directory("/var/lib/gleaner", 0o755, Owner::Root)?;
     site.directory(utf8(&config.data)?, 0o711, Owner::Root)?;

@@ -3,16 +3,50 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use gleaner_common::wire::Role;
 use gleaner_shell::endpoint::{ConnectError, Credentials, connect};
-use gleaner_shell::identity::{Identity, IdentityError};
+use gleaner_shell::identity::{Home, Identity, IdentityError, set_aside};
 
 use super::MemberArgs;
 use super::site::{Owner, Site, say};
 use crate::ask::runtime;
-use crate::command::enrol;
+use crate::command::{daemon, enrol};
 use crate::failure::hinted;
+
+/// On a machine whose image was made from another's, that one's identity is left
+/// behind, and with it what lies in these directories. `--moved` makes it this
+/// machine's.
+///
+/// # Errors
+/// No token to get another identity with.
+pub(super) fn leave_copy(
+    site: &Site,
+    args: &MemberArgs,
+    here: &Home,
+    identity: &str,
+    with_it: &[&str],
+) -> Result<()> {
+    let place = site.path(identity);
+    if Home::noted(&place).is_none_or(|there| !there.is_another(here)) {
+        return Ok(());
+    }
+    if args.moved {
+        here.note(&place)?;
+        say(&format!("the identity in {} is this machine's now", place.display()));
+        return Ok(());
+    }
+    if args.coordinator.is_none() || args.token.is_none() {
+        let what = "was made on another machine, and this one has a copy of it";
+        return Err(hinted(format!("the identity in {} {what}", place.display()), daemon::COPIED));
+    }
+    for dir in [identity].iter().chain(with_it).map(|dir| site.path(dir)).filter(|it| it.exists()) {
+        let failed = || format!("cannot move {} aside", dir.display());
+        let aside = set_aside(&dir).with_context(failed)?;
+        say(&format!("another machine's: moved {} to {}", dir.display(), aside.display()));
+    }
+    Ok(())
+}
 
 /// Sees to it that the machine is enrolled. Returns whether that changed.
 ///
@@ -29,6 +63,9 @@ pub(super) fn ensure(
     match Identity::load(&place) {
         Ok(identity) if identity.role == role => {
             if let Some(changed) = keep(&place, identity, args, site)? {
+                if site.is_live() && Home::noted(&place).is_none() {
+                    Home::here().note(&place)?;
+                }
                 return Ok(changed);
             }
         }
@@ -65,6 +102,9 @@ pub(super) fn ensure(
         );
     }
     enrol::keep(&identity, &place)?;
+    if site.is_live() {
+        Home::here().note(&place)?;
+    }
     site.directory(dir, 0o700, owner)?;
     for file in fs::read_dir(&place)?.flatten() {
         say(&format!("wrote {}", file.path().display()));

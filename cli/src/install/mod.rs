@@ -50,6 +50,9 @@ pub struct MemberArgs {
     /// The name to be known by [default: the host's].
     #[arg(long)]
     pub name: Option<String>,
+    /// Keep an identity that was made on another machine: that one is gone, and its disk is here.
+    #[arg(long)]
+    pub moved: bool,
     #[command(flatten)]
     pub site: SiteArgs,
 }

@@ -8,9 +8,11 @@ use std::process::Command;
 
 use clap::CommandFactory as _;
 use gleaner_agent::config::AgentConfig;
+use gleaner_shell::identity::Home;
 
+use super::site::Site;
 use super::{CoordinatorArgs, MemberArgs, SiteArgs, UninstallArgs};
-use super::{agent, collector, coordinator};
+use super::{agent, collector, coordinator, membership};
 use crate::arguments::Cli;
 
 /// Every path with its mode and content.
@@ -38,7 +40,7 @@ fn site(root: &Path) -> SiteArgs {
 }
 
 fn member(root: &Path) -> MemberArgs {
-    MemberArgs { coordinator: None, token: None, name: None, site: site(root) }
+    MemberArgs { coordinator: None, token: None, name: None, moved: false, site: site(root) }
 }
 
 fn install_all(root: &Path) {
@@ -238,4 +240,45 @@ fn analyze(arguments: &[&str], units: &[(&str, &str)]) -> String {
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{units:?}: {said}{}", told.lines().last().unwrap_or(""));
     said
+}
+
+/// A machine with this number, and an identity that was made on it.
+fn home(product: &str) -> Home {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir_all(root.path().join("sys/class/dmi/id")).unwrap();
+    fs::write(root.path().join("sys/class/dmi/id/product_uuid"), product).unwrap();
+    Home::of(root.path())
+}
+
+#[test]
+fn a_copied_identity_is_left_behind_for_a_token_or_kept_where_its_disk_has_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let (desk, clone) = (home("4c4c4544-0042"), home("4c4c4544-0043"));
+    let place = dir.path().join("etc/gleaner/agent");
+    let data = dir.path().join("var/lib/gleaner/agent");
+    for path in [&place, &data] {
+        fs::create_dir_all(path).unwrap();
+        fs::write(path.join("kept"), "x").unwrap();
+    }
+    desk.note(&place).unwrap();
+    let opened = Site::open(dir.path(), &Cli::command()).unwrap();
+    let leave = |args: &MemberArgs, here: &Home| {
+        let data = "/var/lib/gleaner/agent";
+        membership::leave_copy(&opened, args, here, "/etc/gleaner/agent", &[data])
+    };
+    let plain = member(dir.path());
+    leave(&plain, &desk).unwrap();
+    let error = leave(&plain, &clone).unwrap_err().to_string();
+    assert!(error.ends_with("was made on another machine, and this one has a copy of it"));
+    let text = || Some("x".to_owned());
+    leave(&MemberArgs { coordinator: text(), token: text(), ..plain.clone() }, &clone).unwrap();
+    assert!(!place.exists() && !data.exists());
+    for path in ["etc/gleaner", "var/lib/gleaner"] {
+        let aside = dir.path().join(path).join("agent.of-another-machine-1/kept");
+        assert_eq!(fs::read_to_string(aside).unwrap(), "x");
+    }
+    fs::create_dir_all(&place).unwrap();
+    desk.note(&place).unwrap();
+    leave(&MemberArgs { moved: true, ..plain }, &clone).unwrap();
+    assert_eq!(Home::noted(&place), Some(clone));
 }

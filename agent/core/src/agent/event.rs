@@ -8,11 +8,14 @@ use gleaner_common::wire::CoordinatorFrame;
 
 use crate::guest::{self, KeeperEvent, Left};
 use crate::occupancy::{Observation, Pause};
+use crate::room::Room;
 
 /// A fact for the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     Observed(Observation),
+    /// The file system that guests use, as it is now.
+    Room(Room),
     /// Where other agents may reach this one, from the next connection on.
     Reachable(Vec<SocketAddr>),
     /// A stream to the coordinator is open: frames can be sent.

@@ -153,6 +153,9 @@ impl Agent {
         if self.leaving.is_some() || self.owner != Owner::Away {
             return Err(self.occupancy.verdict(now));
         }
+        if let Some(why) = &self.unready {
+            return Err(why.clone());
+        }
         if self.places.is_empty() {
             return Err("no guest place is configured here".into());
         }

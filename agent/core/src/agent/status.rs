@@ -26,6 +26,8 @@ pub struct Status {
     pub guests: Vec<GuestStatus>,
     /// Ends the coordinator has not acknowledged yet.
     pub ends_waiting: usize,
+    /// Why nothing new is begun here, whoever is idle.
+    pub unready: Option<String>,
     /// Why the coordinator wants nothing of us, if it said so.
     pub refused: Option<String>,
 }
@@ -58,6 +60,7 @@ impl Agent {
             lease_left: self.lease.left(now),
             guests: guests.map(|(fence, attempt)| self.guest(now, *fence, attempt)).collect(),
             ends_waiting: self.ends.len(),
+            unready: self.unready.clone(),
             refused: self.refused.clone(),
         }
     }

@@ -266,6 +266,8 @@ fn short(effect: &Effect) -> Option<String> {
         Effect::Send(AgentFrame::FromRank { fence, .. }) => format!("{fence} says"),
         Effect::Send(AgentFrame::Unready(why)) => format!("unready {why:?}"),
         Effect::Send(AgentFrame::Missing(missing)) => format!("lacks {}", missing.join(", ")),
+        Effect::Send(AgentFrame::Unready(Some(why))) => format!("unready: {why}"),
+        Effect::Send(AgentFrame::Unready(None)) => "ready".into(),
         Effect::Send(AgentFrame::Attempt(event)) => match event {
             AttemptEvent::Started { fence, .. } => format!("{fence} started"),
             AttemptEvent::Suspended { fence } => format!("{fence} suspended"),
@@ -323,6 +325,27 @@ fn offers_wait_in_order_for_a_place_and_too_many_are_refused() {
     let refused = said(&agent.handle(at(0), offer(66, 1)));
     assert_eq!(refused, ["#66 refused: 64 attempts are waiting here already"]);
     assert_eq!(succeeds(&mut agent, at(0), 1), ["start #2", "#1 succeeded"]);
+}
+
+#[test]
+fn with_too_little_room_what_runs_goes_on_and_nothing_is_begun() {
+    let mut agent = agent(1);
+    let room = |bytes_free| {
+        Event::Room(Room { at: "/data".into(), bytes_free, bytes_min: 4_096, ..Room::default() })
+    };
+    assert_eq!(said(&agent.handle(at(0), offer(1, 1))), ["start #1"]);
+    assert_eq!(said(&agent.handle(at(0), offer(2, 1))), Vec::<String>::new());
+    let why = "disk: 9 B free in /data, expected 4.0 KiB";
+    let told = said(&agent.handle(at(1), room(9)));
+    assert_eq!(told, [format!("unready: {why}"), format!("#2 refused: {why}")]);
+    assert_eq!(agent.status(at(1)).unready.as_deref(), Some(why));
+    assert_eq!(said(&agent.handle(at(1), room(8))), Vec::<String>::new(), "no news");
+    let refused = said(&agent.handle(at(2), offer(3, 1)));
+    assert_eq!(refused, ["#3 refused: disk: 8 B free in /data, expected 5.0 KiB"]);
+    assert_eq!(said(&agent.handle(at(2), room(4_500))), Vec::<String>::new(), "not enough yet");
+    assert_eq!(said(&agent.handle(at(2), room(5_120))), ["ready"]);
+    assert_eq!(succeeds(&mut agent, at(2), 1), ["#1 succeeded"]);
+    assert_eq!(said(&agent.handle(at(2), offer(4, 1))), ["start #4"]);
 }
 
 #[test]

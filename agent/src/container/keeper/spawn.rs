@@ -50,6 +50,9 @@ impl SpawnError {
                         | libc::EMFILE
                         | libc::EIO
                         | libc::ESTALE
+                        | libc::ENOSPC
+                        | libc::EDQUOT
+                        | libc::EROFS
                 )
             ),
             Self::Walls { .. } | Self::Enter { .. } | Self::NoPipes => true,

@@ -12,6 +12,7 @@ mod diag;
 mod machine;
 mod network;
 mod presence;
+pub(super) mod room;
 mod servers;
 mod slice;
 

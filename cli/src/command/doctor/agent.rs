@@ -12,7 +12,7 @@ use gleaner_common::machine::Machine;
 use gleaner_common::time::{Spoken, WallTime};
 use gleaner_common::wire::Role;
 use gleaner_shell::endpoint::{Credentials, connect};
-use gleaner_shell::identity::{Identity, LIFE_MAX};
+use gleaner_shell::identity::{Home, Identity, LIFE_MAX};
 
 use super::finding;
 use crate::ask::runtime;
@@ -154,6 +154,10 @@ fn of_identity(dir: &Path) -> Vec<Check> {
         }
         Err(error) => return vec![Check::sick("identity", error.to_string(), repair)],
     };
+    if Home::noted(dir).is_some_and(|there| there.is_another(&Home::here())) {
+        let found = format!("{} was made on another machine: this is a copy of it", dir.display());
+        return vec![Check::sick("identity", found, daemon::COPIED)];
+    }
     let identity_check = of_certificate(&identity, dir);
     let reached = runtime().and_then(|runtime| {
         runtime.block_on(async {
@@ -216,12 +220,19 @@ fn of_agent(socket: &SocketArgs) -> Vec<Check> {
         }
     };
     let mut checks = vec![match (&status.refused, status.connected) {
-        (Some(reason), _) => Check::sick("agent", reason.clone(), "enrol again with a new token"),
+        (Some(reason), _) => Check::sick(
+            "agent",
+            reason.clone(),
+            "sudo glean agent install --coordinator HOST:PORT --token T enrols again",
+        ),
         (None, false) => {
             Check::sick("agent", "not connected", "see its log: journalctl -u gleaner-agent")
         }
         (None, true) => Check::well("agent", status.verdict.clone()),
     }];
+    if let Some(why) = &status.unready {
+        checks.push(Check::sick("readiness", why.clone(), "make room: nothing is begun before"));
+    }
     for sensor in &status.sensors {
         let found = match &sensor.detail {
             Some(detail) => format!("{} {}: {detail}", sensor.sensor, sensor.health),

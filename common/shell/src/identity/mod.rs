@@ -13,6 +13,7 @@
 
 mod authority;
 mod enrolled;
+mod home;
 mod key;
 mod subject;
 mod token;
@@ -20,6 +21,7 @@ mod validity;
 
 pub use authority::{Authority, IssueError};
 pub use enrolled::{Identity, IdentityError};
+pub use home::{Home, set_aside};
 pub use key::{Fingerprint, fingerprint};
 pub use subject::Subject;
 pub use token::{ParseTokenError, Token};
