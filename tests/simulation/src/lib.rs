@@ -3,4 +3,4 @@
 
 mod lab;
 
-pub use lab::{Lab, Outline, Setting};
+pub use lab::{Invariant, Lab, Outline, Setting, Trouble, Troubles};
