@@ -8,11 +8,16 @@ use serde::Serialize;
 pub(crate) struct History {
     hash: u64,
     pub(crate) steps: u64,
+    /// When the last step was, and how many there were at that moment.
+    last: (Moment, u64),
 }
+
+/// So many steps at one moment are an endless loop.
+const STEPS_AT_ONCE_MAX: u64 = 1_000_000;
 
 impl History {
     pub(crate) fn new() -> Self {
-        Self { hash: 0xCBF2_9CE4_8422_2325, steps: 0 }
+        Self { hash: 0xCBF2_9CE4_8422_2325, steps: 0, last: (Moment::ZERO, 0) }
     }
 
     pub(crate) fn hash(&self) -> u64 {
@@ -21,7 +26,13 @@ impl History {
 
     pub(crate) fn step(&mut self, now: Moment) {
         self.steps += 1;
+        let before = if self.last.0 == now { self.last.1 } else { 0 };
+        self.last = (now, before + 1);
         self.note(now.0);
+    }
+
+    pub(crate) fn goes_on(&self) -> bool {
+        self.last.1 < STEPS_AT_ONCE_MAX
     }
 
     pub(crate) fn note(&mut self, number: u64) {

@@ -31,6 +31,7 @@ mod store;
 mod troubles;
 mod witness;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -70,6 +71,10 @@ use self::witness::Witness;
 
 /// After how many steps the scheduler's counts are compared with the pool's.
 const CHECK_PLACES_EVERY: u64 = 16;
+
+thread_local! {
+    static LAST_SEEN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
 
 /// Something that is to happen.
 #[derive(Debug)]
@@ -280,6 +285,11 @@ impl Lab {
         Outline::of(&self)
     }
 
+    /// How many faults and steps the lab had that last ran on this thread.
+    pub fn last_seen() -> (u64, u64) {
+        LAST_SEEN.get()
+    }
+
     fn storm(&mut self) {
         (self.calm, self.quiet) = (false, false);
         self.plan_jobs(self.setting.jobs, self.setting.storm);
@@ -327,6 +337,8 @@ impl Lab {
             // One after the other, even if they are late.
             self.now = self.now.max(at);
             self.history.step(self.now);
+            LAST_SEEN.set((self.chances.drawn(), self.history.steps));
+            assert!(self.history.goes_on(), "it does not go on: {}", self.left());
             self.advance();
             self.witness.check(self.now, &mut self.hosts, &self.store);
         }
