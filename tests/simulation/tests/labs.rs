@@ -8,7 +8,7 @@ use std::time::Duration;
 use gleaner_coordinator_core::scheduler::ALL;
 use gleaner_coordinator_core::{Config, Policy, SchedulerConfig};
 
-use gleaner_simulation::{Lab, Outline, Setting};
+use gleaner_simulation::{Lab, Outline, Setting, Trouble, Troubles};
 
 fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -16,30 +16,21 @@ fn s(seconds: u64) -> Duration {
 
 fn stormy() -> Setting {
     Setting {
-        hosts: 12,
-        jobs: 10,
-        storm: s(120),
-        calm: s(3_600),
-        work_max: s(20),
-        config: Config::default(),
-        cut: Some(s(3)),
-        agent_crash: Some(s(15)),
-        sleep: Some(s(20)),
-        coordinator_crash: Some(s(40)),
-        commit_hangs: Some(s(60)),
-        owner: Some(s(4)),
-        drain: None,
+        calm: Some(s(3_600)),
+        troubles: Troubles::default()
+            .with(Trouble::Cut, s(3))
+            .with(Trouble::AgentCrash, s(15))
+            .with(Trouble::Sleep, s(20))
+            .with(Trouble::CoordinatorCrash, s(40))
+            .with(Trouble::CommitHangs, s(60))
+            .with(Trouble::Owner, s(4)),
         late_frames: 0.005,
         programs: 0.3,
         obstacles: 0.05,
         failures: 0.1,
-        away: s(15),
-        killer: false,
         replicated: 0.3,
-        replicas_max: 3,
-        liars: 0,
-        crowd: None,
-        large: 0.0,
+        check_all_every: 64,
+        ..Setting::default()
     }
 }
 
@@ -126,7 +117,7 @@ fn nothing_is_lost_under_any_scheduling_policy() {
         let policy = policies[usize::try_from(seed).unwrap_or(0) % policies.len()].to_owned();
         let scheduler = SchedulerConfig { policy, patience: s(2), ..SchedulerConfig::default() };
         let config = Config { scheduler, ..Config::default() };
-        Setting { config, calm: s(20_000), ..stormy() }
+        Setting { config, calm: Some(s(20_000)), ..stormy() }
     };
     let outlines = check(test, policies.len() as u64, setting, |_| {});
     let gangs: usize = outlines.iter().map(|outline| outline.gangs).sum();
@@ -145,16 +136,7 @@ fn equal_seeds_give_equal_labs() {
 
 #[test]
 fn a_lab_without_trouble_loses_and_repeats_nothing() {
-    let setting = |_| Setting {
-        cut: None,
-        agent_crash: None,
-        sleep: None,
-        coordinator_crash: None,
-        commit_hangs: None,
-        owner: None,
-        late_frames: 0.0,
-        ..stormy()
-    };
+    let setting = |_| Setting { troubles: Troubles::default(), late_frames: 0.0, ..stormy() };
     check("a_lab_without_trouble_loses_and_repeats_nothing", 4, setting, |outline| {
         assert_eq!((outline.lost, outline.suspensions), (0, 0), "{outline:?}");
     });
@@ -166,13 +148,10 @@ fn restless() -> Setting {
     Setting {
         hosts: 6,
         jobs: 6,
-        cut: None,
-        agent_crash: None,
-        sleep: None,
-        coordinator_crash: Some(s(6)),
-        commit_hangs: None,
-        owner: Some(Duration::from_millis(1_500)),
-        drain: Some(s(3)),
+        troubles: Troubles::default()
+            .with(Trouble::CoordinatorCrash, s(6))
+            .with(Trouble::Owner, Duration::from_millis(1_500))
+            .with(Trouble::Drain, s(3)),
         late_frames: 0.0,
         programs: 0.6,
         obstacles: 0.4,
@@ -203,10 +182,12 @@ fn nothing_that_moves_is_lost_while_its_workstations_live() {
 fn nothing_is_done_twice_while_everything_moves_and_dies() {
     let test = "nothing_is_done_twice_while_everything_moves_and_dies";
     let setting = |_| Setting {
-        cut: Some(s(5)),
-        agent_crash: Some(s(10)),
-        sleep: Some(s(30)),
-        commit_hangs: Some(s(30)),
+        troubles: restless()
+            .troubles
+            .with(Trouble::Cut, s(5))
+            .with(Trouble::AgentCrash, s(10))
+            .with(Trouble::Sleep, s(30))
+            .with(Trouble::CommitHangs, s(30)),
         late_frames: 0.01,
         programs: 0.9,
         failures: 0.05,
@@ -220,11 +201,7 @@ fn nothing_is_done_twice_while_everything_moves_and_dies() {
 
 fn late() -> Setting {
     Setting {
-        cut: None,
-        agent_crash: None,
-        sleep: None,
-        coordinator_crash: None,
-        commit_hangs: Some(s(20)),
+        troubles: Troubles::default().with(Trouble::CommitHangs, s(20)).with(Trouble::Owner, s(4)),
         late_frames: 0.05,
         ..stormy()
     }
@@ -253,12 +230,7 @@ fn no_acknowledged_heartbeat_revives_what_was_given_up() {
 
 fn quiet() -> Setting {
     Setting {
-        cut: None,
-        agent_crash: None,
-        sleep: None,
-        coordinator_crash: None,
-        commit_hangs: None,
-        owner: None,
+        troubles: Troubles::default(),
         late_frames: 0.0,
         programs: 0.0,
         replicated: 0.0,
@@ -270,7 +242,7 @@ fn quiet() -> Setting {
 #[test]
 fn what_kills_workstations_does_not_wander_through_all_of_them() {
     let test = "what_kills_workstations_does_not_wander_through_all_of_them";
-    let setting = |_| Setting { killer: true, storm: s(600), calm: s(7_200), ..quiet() };
+    let setting = |_| Setting { killer: true, storm: s(600), calm: Some(s(7_200)), ..quiet() };
     let outlines = check(test, 6, setting, |outline| {
         assert!(outline.first_lost_most <= 2 + 4, "{outline:?}");
     });
@@ -325,9 +297,9 @@ fn a_quorum_of_liars_is_believed_and_the_witness_sees_it() {
 fn what_is_ordered_away_is_neither_lost_nor_done_twice() {
     let test = "what_is_ordered_away_is_neither_lost_nor_done_twice";
     let setting = |_| Setting {
-        owner: None,
-        drain: Some(s(2)),
-        coordinator_crash: Some(s(20)),
+        troubles: Troubles::default()
+            .with(Trouble::Drain, s(2))
+            .with(Trouble::CoordinatorCrash, s(20)),
         obstacles: 0.1,
         ..restless()
     };

@@ -5,16 +5,14 @@ use std::time::Duration;
 use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::guest::Effect;
 use gleaner_agent_core::occupancy::Observation;
-use gleaner_common::id::{SubprogramId, WorkstationId};
+use gleaner_common::id::SubprogramId;
 use gleaner_common::program::RankOffer;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, Printed};
-use gleaner_coordinator_core::Link;
-use rand::Rng;
 
 use super::container::Reap;
 use super::rank::{Image, Script};
 use super::router::RouterCommand;
-use super::{Happening, Lab, Local, Wire, index_of};
+use super::{Happening, Lab, Local};
 
 impl Lab {
     pub(super) fn agent_starts(&mut self, id: u32) {
@@ -25,37 +23,6 @@ impl Lab {
             let after = self.delay();
             self.plan(after, Happening::Dial(id));
         }
-    }
-
-    pub(super) fn dial(&mut self, id: u32) {
-        let index = id as usize - 1;
-        let host = &self.hosts[index];
-        if host.agent.is_none() || host.link.is_some() {
-            return;
-        }
-        if host.asleep || self.core.is_none() {
-            return self.plan(Duration::from_millis(500), Happening::Dial(id));
-        }
-        self.serials += 1;
-        let link = Link { workstation: WorkstationId(id), serial: self.serials };
-        self.wires.insert(link, Wire::default());
-        self.hosts[index].link = Some(link);
-        self.tell(index, Event::LinkUp);
-        self.say_again(index);
-    }
-
-    pub(super) fn agent_loses(&mut self, link: Link) {
-        let index = index_of(link.workstation);
-        if self.hosts[index].link != Some(link) {
-            return;
-        }
-        if self.hosts[index].asleep {
-            return self.plan(Duration::from_millis(200), Happening::AgentLoses(link));
-        }
-        self.hosts[index].link = None;
-        self.tell(index, Event::LinkDown);
-        let after = self.up_to(Duration::from_secs(3));
-        self.plan(after, Happening::Dial(link.workstation.0));
     }
 
     // ── what it hears ──────────────────────────────────────────────────────
@@ -71,7 +38,7 @@ impl Lab {
             return;
         }
         while let Some(event) = self.hosts[index].queue.pop_front() {
-            let now = self.now + self.hosts[index].offset;
+            let now = self.hosts[index].clock.reads(self.now);
             let Some(agent) = &mut self.hosts[index].agent else { continue };
             let effects = agent.handle(now, event);
             for effect in effects {
@@ -82,7 +49,7 @@ impl Lab {
     }
 
     pub(super) fn wake(&mut self, index: usize) {
-        let now = self.now + self.hosts[index].offset;
+        let now = self.hosts[index].clock.reads(self.now);
         let Some(agent) = &mut self.hosts[index].agent else { return };
         let effects = agent.wake(now);
         self.apply(index, effects);
@@ -97,29 +64,8 @@ impl Lab {
         self.settle(index);
     }
 
-    /// The agent hears of the time before anything else gets the processor.
-    pub(super) fn awakes(&mut self, index: usize) {
-        let now = self.now;
-        if !std::mem::take(&mut self.hosts[index].asleep) {
-            return;
-        }
-        for place in &mut self.hosts[index].places {
-            if let Some(process) = &mut place.process {
-                process.since = now;
-            }
-        }
-        self.wake(index);
-        self.tell(index, Event::Woke);
-        for what in std::mem::take(&mut self.hosts[index].held) {
-            self.plan_here(index, Duration::ZERO, what);
-        }
-    }
-
     /// Something happens on this host, in this life of its agent.
     pub(super) fn happens_here(&mut self, index: usize, what: Local) {
-        if self.hosts[index].asleep {
-            return self.hosts[index].held.push(what);
-        }
         match what {
             Local::Tell(event) => self.tell(index, event),
             Local::Laid { at, fails } => self.laid(index, at, fails),
@@ -178,7 +124,8 @@ impl Lab {
             }
             Effect::GoOn(at) => self.go_on(index, at),
             Effect::AskToRetreat { at, within } => {
-                let until = self.now + within;
+                let clock = self.hosts[index].clock;
+                let until = clock.when(clock.reads(self.now) + within);
                 let place = &mut self.hosts[index].places[usize::from(at.place.0)];
                 place.ordered.returns = Some(until);
                 self.command_router(index, RouterCommand::Retreat { fence: at.fence, within });
@@ -202,9 +149,9 @@ impl Lab {
                 self.plan_here(index, after, Local::Tell(Event::Staged(job)));
             }
             Effect::Send(frame) => self.send_up(index, frame),
+            Effect::Record(_) => self.recorded(index),
             Effect::Discard { .. }
             | Effect::Abandon { .. }
-            | Effect::Record(_)
             | Effect::PersistPause(_)
             | Effect::ReadyToSleep
             | Effect::ReadyToStop => {}
@@ -223,7 +170,7 @@ impl Lab {
     }
 
     /// What a guest of a replicated job printed, as its workstation tells it.
-    fn tells(&self, index: usize, frame: &mut AgentFrame) {
+    pub(super) fn tells(&self, index: usize, frame: &mut AgentFrame) {
         let AgentFrame::Attempt(AttemptEvent::Finished(finished)) = frame else { return };
         let Some(attempt) = self.store.attempts.get(&finished.fence) else { return };
         let id = attempt.subprogram;
@@ -231,20 +178,6 @@ impl Lab {
             let lies = self.hosts[index].id <= self.setting.liars;
             finished.stdout = Printed::Inline(if lies { b"a lie".into() } else { truth(id) });
         }
-    }
-
-    pub(super) fn send_up(&mut self, index: usize, mut frame: AgentFrame) {
-        self.tells(index, &mut frame);
-        let Some(link) = self.hosts[index].link else { return };
-        let (delay, twice) = (self.delay(), self.rng.random_bool(0.01));
-        let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.broken) else { return };
-        wire.up_at = wire.up_at.max(self.now + delay);
-        let at = wire.up_at;
-        if twice && !matches!(frame, AgentFrame::Hello { .. }) {
-            let again = at + self.up_to(Duration::from_secs(5));
-            self.plan_at(again, Happening::Heard(link, frame.clone()));
-        }
-        self.plan_at(at, Happening::Heard(link, frame));
     }
 
     pub(super) fn owner_types(&mut self, id: u32) {
@@ -255,7 +188,7 @@ impl Lab {
         if self.hosts[index].is_up() {
             self.typed(index);
         }
-        let next = self.up_to(Duration::from_millis(1_500));
+        let next = self.up_to(self.setting.owner_quiet.mul_f64(0.75));
         self.plan(next, Happening::OwnerTypes(id));
     }
 
@@ -263,6 +196,13 @@ impl Lab {
         let (source, ago) = ("pts/1".to_owned(), Duration::ZERO);
         self.hosts[index].typed(self.now);
         self.tell(index, Event::Observed(Observation::Input { source, ago }));
+    }
+}
+
+impl Lab {
+    /// Where the spool plugs in: a transition is to be kept, and delivered once.
+    fn recorded(&mut self, index: usize) {
+        self.hosts[index].recorded += 1;
     }
 }
 

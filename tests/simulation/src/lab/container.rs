@@ -105,7 +105,7 @@ impl Lab {
         let fails = self.rng.random_bool(0.002);
         let agent = self.hosts[index].agent.as_ref().expect("it asks");
         let leaves = agent
-            .status(self.now)
+            .status(self.hosts[index].clock.reads(self.now))
             .guests
             .into_iter()
             .any(|guest| guest.fence == at.fence && guest.state == GuestState::Leaving);
@@ -161,7 +161,7 @@ impl Lab {
     }
 
     /// The keeper works in its own time, if it is there and not frozen then.
-    fn keeper_will(
+    pub(super) fn keeper_will(
         &mut self,
         index: usize,
         place: PlaceId,

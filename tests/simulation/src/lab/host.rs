@@ -17,13 +17,14 @@ use gleaner_common::time::Moment;
 use gleaner_common::wire::Facts;
 use gleaner_coordinator_core::Link;
 
-use super::Local;
+use super::Happening;
+use super::clock::Clock;
+use super::invariant::holds;
 use super::moves::Carrier;
+use super::network::Ways;
 use super::place::{Guest, Place, Process};
 use super::rank::Endpoint;
-
-/// How long nobody must have touched anything.
-const QUIET: Duration = Duration::from_secs(2);
+use super::stops::VOUCHED_FOR;
 
 /// The most that a guest of a lab may leave on the disk.
 pub(crate) const DISK_BYTES_MAX: u64 = 1 << 20;
@@ -32,8 +33,10 @@ pub(crate) const DISK_BYTES_MAX: u64 = 1 << 20;
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub(crate) struct Host {
     pub(crate) id: u32,
-    /// The distance of the machine's clock from the lab's: epochs differ.
-    pub(crate) offset: Duration,
+    pub(crate) clock: Clock,
+    /// How long nobody must have touched anything.
+    quiet: Duration,
+    pub(crate) ways: Ways,
     pub(crate) incarnation: u64,
     /// `None` while the agent is dead.
     pub(crate) agent: Option<Agent>,
@@ -52,11 +55,16 @@ pub(crate) struct Host {
     pub(crate) link: Option<Link>,
     /// The machine sleeps: nothing here happens until it is awake.
     pub(crate) asleep: bool,
-    pub(crate) held: Vec<Local>,
+    /// Since when the agent's process stands still.
+    pub(crate) stopped: Option<Moment>,
+    /// What it will hear when it goes on.
+    pub(crate) held: Vec<Happening>,
     /// The owner sits there, typing.
     pub(crate) owner_here: bool,
     typed: Option<Moment>,
     pub(crate) paused: bool,
+    /// Transitions of this life of its agent.
+    pub(crate) recorded: u64,
     cores: u16,
 }
 
@@ -86,10 +94,12 @@ impl Router {
 }
 
 impl Host {
-    pub(crate) fn new(id: u32, cores: u16, places: u16) -> Self {
+    pub(crate) fn new(id: u32, (cores, places): (u16, u16), clock: Clock, quiet: Duration) -> Self {
         Self {
             id,
-            offset: Duration::from_secs(u64::from(id) * 977),
+            clock,
+            quiet,
+            ways: Ways::default(),
             incarnation: u64::from(id) * 1_000,
             agent: None,
             queue: VecDeque::new(),
@@ -102,10 +112,12 @@ impl Host {
             taking: BTreeMap::new(),
             link: None,
             asleep: false,
+            stopped: None,
             held: vec![],
             owner_here: false,
             typed: None,
             paused: false,
+            recorded: 0,
             cores,
         }
     }
@@ -115,7 +127,22 @@ impl Host {
         u16::try_from(self.places.len()).unwrap_or(u16::MAX) / seats(1)
     }
 
+    /// So many guests run side by side here, if no owner comes.
+    pub(crate) fn usable(&self) -> usize {
+        self.places_said().min(self.cores).into()
+    }
+
     pub(crate) fn is_up(&self) -> bool {
+        self.agent.is_some() && self.hears()
+    }
+
+    /// Does its agent hear anything now?
+    pub(crate) fn hears(&self) -> bool {
+        !self.asleep && self.stopped.is_none()
+    }
+
+    /// Do its guests' processes run, as far as nobody stops them?
+    pub(crate) fn runs(&self) -> bool {
         self.agent.is_some() && !self.asleep
     }
 
@@ -128,7 +155,7 @@ impl Host {
             ..self.sizes()
         };
         let criteria = Criteria {
-            quiet: QUIET,
+            quiet: self.quiet,
             load_quiet: Duration::ZERO,
             required: [].into(),
             ..Criteria::default()
@@ -143,7 +170,7 @@ impl Host {
             site: Site { limits, moves },
             pause: None,
         };
-        let (agent, effects) = Agent::new(now + self.offset, setup);
+        let (agent, effects) = Agent::new(self.clock.reads(now), setup);
         self.agent = Some(agent);
         effects
     }
@@ -168,7 +195,7 @@ impl Host {
         });
         let parts = alone.map(|guest| lends.part(guest.start.spec.asked()));
         let taken = parts.fold(Amounts::default(), Amounts::plus);
-        assert!(lends.covers(taken), "host{} lends {lends:?}: {taken:?}", self.id);
+        holds!(LentOnce, lends.covers(taken), "host{} lends {lends:?}: {taken:?}", self.id);
     }
 
     /// Can guests be moved from and to here?
@@ -178,14 +205,14 @@ impl Host {
 
     /// The agent is killed: nothing of its guests outlives it.
     pub(crate) fn crash(&mut self) {
-        let Self { id, incarnation, asleep, owner_here, cores, .. } = *self;
-        let places = self.places_said();
-        *self = Self { incarnation, asleep, owner_here, ..Self::new(id, cores, places) };
+        let Self { id, incarnation, asleep, owner_here, cores, ways, clock, quiet, .. } = *self;
+        let fresh = Self::new(id, (cores, self.places_said()), clock, quiet);
+        *self = Self { incarnation, asleep, owner_here, ways, ..fresh };
     }
 
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        let agent = self.agent.as_ref().filter(|_| !self.asleep)?;
-        agent.deadline().map(|at| at - self.offset)
+        let agent = self.agent.as_ref().filter(|_| self.hears())?;
+        agent.deadline().map(|at| self.clock.when(at))
     }
 
     /// The first guest that ends by itself, when, and at which place.
@@ -212,10 +239,18 @@ impl Host {
     }
 
     /// Nothing may run beside an owner, but what its job lets run demoted, what
-    /// returns its work, and what runs on for a moment.
+    /// returns its work, and what runs on for a moment. A clock that goes fast
+    /// has the owner gone a little earlier.
     pub(crate) fn check_owner(&self, now: Moment) {
-        let is_here = self.typed.is_some_and(|at| now < at + QUIET);
-        if !self.is_up() || !is_here && !self.paused {
+        if let Some(since) = self.stopped {
+            let all_stand = now <= since + VOUCHED_FOR
+                || self.places.iter().all(|place| place.let_run().is_none());
+            holds!(OwnerFirst, all_stand, "host{} runs on unvouched for", self.id);
+            return;
+        }
+        let quiet = self.quiet.mul_f64(0.98);
+        let is_here = self.typed.is_some_and(|at| now < at + quiet);
+        if !is_here && !self.paused {
             return;
         }
         for place in &self.places {
@@ -224,7 +259,8 @@ impl Host {
             let returns = place.ordered.returns.is_some_and(|until| now <= until);
             let demoted = !self.paused && (reaction == Reaction::Renice || returns);
             let fence = process.fence;
-            assert!(demoted || place.ordered.runs_on, "{fence} runs beside its owner: {place:?}");
+            let is_allowed = demoted || place.ordered.runs_on;
+            holds!(OwnerFirst, is_allowed, "{fence} runs beside its owner: {place:?}");
         }
     }
 
@@ -235,7 +271,9 @@ impl Host {
             let returns = place.ordered.returns.map(|until| until + Duration::from_nanos(1));
             [place.frozen, returns]
         };
-        self.places.iter().flat_map(of).flatten().filter(move |at| *at > now)
+        let unvouched = self.stopped.map(|at| at + VOUCHED_FOR + Duration::from_nanos(1));
+        let all = self.places.iter().flat_map(of).flatten().chain(unvouched);
+        all.filter(move |at| *at > now)
     }
 
     /// When all places are free, nothing is left at them.

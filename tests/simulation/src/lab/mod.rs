@@ -11,19 +11,27 @@
 
 mod agenda;
 mod agents;
+mod bound;
+mod clock;
 mod container;
 mod cuts;
+mod history;
 mod host;
 mod hosts;
+pub(crate) mod invariant;
 mod moves;
+mod network;
 mod outline;
 mod place;
 mod rank;
 mod router;
+mod setting;
+mod stops;
 mod store;
 mod troubles;
 mod witness;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -36,77 +44,41 @@ use gleaner_common::report::SubprogramState;
 use gleaner_common::shape::Shape;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame};
-use gleaner_coordinator_core::{
-    Answer, Change, Config, Core, Effect, Event, Link, RequestId, Step,
-};
+use gleaner_coordinator_core::{Answer, Change, Core, Effect, Event, Link, RequestId, Step};
 use gleaner_program_core::address::Snapshot;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use self::agenda::Agenda;
+use self::clock::Clock;
 use self::cuts::Cuts;
+use self::history::History;
 use self::host::Host;
 use self::hosts::{Hosts, Wakes};
+pub use self::invariant::Invariant;
+use self::invariant::holds;
 use self::moves::Stream;
+use self::network::Wire;
 pub use self::outline::Outline;
 use self::place::KeeperWork;
 use self::rank::{Image, Packed};
 use self::router::RouterCommand;
+pub use self::setting::{Setting, Troubles};
 use self::store::Store;
-use self::troubles::Trouble;
+use self::troubles::Chances;
+pub use self::troubles::Trouble;
 use self::witness::Witness;
 
-/// What a lab is like.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    pub hosts: u32,
-    pub jobs: u32,
-    /// How long things go wrong, and how long the calm may take.
-    pub storm: Duration,
-    pub calm: Duration,
-    /// The longest a guest runs.
-    pub work_max: Duration,
-    pub config: Config,
-    /// How often each trouble comes, on average; `None` for never.
-    pub cut: Option<Duration>,
-    pub agent_crash: Option<Duration>,
-    pub sleep: Option<Duration>,
-    pub coordinator_crash: Option<Duration>,
-    pub commit_hangs: Option<Duration>,
-    pub owner: Option<Duration>,
-    /// How often an admin empties a workstation.
-    pub drain: Option<Duration>,
-    /// How often a frame is on its way for up to fifteen seconds.
-    pub late_frames: f64,
-    /// How many of the jobs are programs of ranks.
-    pub programs: f64,
-    /// How often a guest cannot be carried, or is not taken in.
-    pub obstacles: f64,
-    /// How often a guest fails by itself.
-    pub failures: f64,
-    /// The longest that the coordinator is away.
-    pub away: Duration,
-    /// The first job kills every agent that starts one of it.
-    pub killer: bool,
-    /// How many of the jobs that are no programs are replicated, on how many
-    /// workstations at most, and how many hosts lie about what came of it.
-    pub replicated: f64,
-    pub replicas_max: u8,
-    pub liars: u32,
-    /// The first job is one user's, of so many subprograms; each of the others is
-    /// another's, of a single one.
-    pub crowd: Option<u32>,
-    /// How many of the jobs ask for two cores or for memory.
-    pub large: f64,
-}
+/// After how many steps the scheduler's counts are compared with the pool's.
+const CHECK_PLACES_EVERY: u64 = 16;
 
-/// After how many steps everything is looked at, and not only what a step
-/// touched.
-const CHECK_ALL_EVERY: u64 = 64;
+thread_local! {
+    static LAST_SEEN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
 
 /// Something that is to happen.
 #[derive(Debug)]
-enum Happening {
+pub(crate) enum Happening {
     /// A frame arrives at the coordinator.
     Heard(Link, AgentFrame),
     /// A frame arrives at an agent.
@@ -126,12 +98,19 @@ enum Happening {
     OwnerLeaves(u32),
     OwnerTypes(u32),
     Awakes(u32),
+    /// An agent's process that stood still goes on.
+    Continues(u32),
+    /// It has stood still since then in this life: its supervisor does not vouch
+    /// for its guests any more, or its lease is over.
+    Unvouched(u32, u64, Moment),
+    Outlived(u32, u64, Moment),
     CoordinatorStarts,
     /// In this life of the coordinator.
     Commit(u64),
     Submit,
     Cancel,
-    Trouble(Trouble),
+    /// In this weather.
+    Trouble(Trouble, u64),
 }
 
 /// Something that is to happen on one host.
@@ -190,18 +169,18 @@ pub(crate) enum Local {
     Late(Fence),
 }
 
-/// One connection, as the network sees it.
-#[derive(Debug, Default)]
-struct Wire {
-    up_at: Moment,
-    down_at: Moment,
-    broken: bool,
-}
-
 pub struct Lab {
     setting: Setting,
     rng: SmallRng,
     now: Moment,
+    /// The coordinator's, and how far its wall clock has jumped.
+    clock: Clock,
+    wall_jumped_s: i64,
+    history: History,
+    chances: Chances,
+    /// Changes with storms and calms.
+    weather: u64,
+    quiet: bool,
     agenda: Agenda<Happening>,
     hosts: Hosts,
     wires: BTreeMap<Link, Wire>,
@@ -224,23 +203,43 @@ pub struct Lab {
     snapshots_with_image: u64,
     requests: u64,
     submitted: u32,
+    /// Jobs that are still to be submitted.
+    due_jobs: u32,
     accepted: BTreeSet<JobId>,
     /// Jobs that have waited, and how many of the first job were placed meanwhile.
     turns_waited: BTreeMap<JobId, usize>,
     waits: BTreeSet<JobId>,
     calm: bool,
+    /// The longest calm, as a part of its bound.
+    calm_part: f64,
+    waste_part: f64,
 }
 
 impl Lab {
     pub fn new(seed: u64, setting: Setting) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let hosts = (1..=setting.hosts)
-            .map(|id| Host::new(id, rng.random_range(1..=4), rng.random_range(1..=3)))
-            .collect();
+        let drift = setting.drift_ppm;
+        let mut clock = |id: u32| {
+            let ppm = if drift > 0 { rng.random_range(-drift..=drift) } else { 0 };
+            Clock { offset: Duration::from_secs(u64::from(id) * 977), ppm }
+        };
+        let clocks: Vec<Clock> = (0..=setting.hosts).map(&mut clock).collect();
+        let mut host = |id: u32| {
+            let sizes = (rng.random_range(1..=4), rng.random_range(1..=3));
+            Host::new(id, sizes, clocks[id as usize], setting.owner_quiet)
+        };
+        let hosts = (1..=setting.hosts).map(&mut host).collect();
         let mut lab = Self {
+            witness: Witness::new(setting.check_all_every),
             setting,
             rng,
             now: Moment(1_000_000_000),
+            clock: clocks[0],
+            wall_jumped_s: 0,
+            history: History::new(),
+            chances: Chances::new(seed),
+            weather: 0,
+            quiet: false,
             agenda: Agenda::new(),
             hosts: Hosts::new(hosts),
             wires: BTreeMap::new(),
@@ -250,7 +249,6 @@ impl Lab {
             store: Store::default(),
             pending: VecDeque::new(),
             commits_from: Moment::ZERO,
-            witness: Witness::new(CHECK_ALL_EVERY),
             cuts: Cuts::default(),
             streams: BTreeMap::new(),
             numbers: 0,
@@ -259,73 +257,123 @@ impl Lab {
             snapshots_with_image: 0,
             requests: 0,
             submitted: 0,
+            due_jobs: 0,
             accepted: BTreeSet::new(),
             turns_waited: BTreeMap::new(),
             waits: BTreeSet::new(),
             calm: false,
+            calm_part: 0.0,
+            waste_part: 0.0,
         };
         lab.plan(Duration::ZERO, Happening::CoordinatorStarts);
         for id in 1..=lab.setting.hosts {
             lab.plan(Duration::from_millis(u64::from(id)), Happening::AgentStarts(id));
         }
-        for _ in 0..lab.setting.jobs {
-            let after = lab.up_to(lab.setting.storm.mul_f64(0.7));
-            lab.plan(after, Happening::Submit);
-        }
-        for trouble in [
-            Trouble::Cut,
-            Trouble::AgentCrash,
-            Trouble::Sleep,
-            Trouble::CoordinatorCrash,
-            Trouble::CommitHangs,
-            Trouble::Owner,
-            Trouble::Drain,
-        ] {
-            lab.plan_trouble(trouble);
-        }
         lab
     }
 
-    /// The storm, then the calm in which all work must finish.
+    /// Storms, and after each the calm in which all work must finish.
     pub fn run(mut self) -> Outline {
-        let calm_from = self.now + self.setting.storm;
-        self.run_until(calm_from, |_| false);
-        self.become_calm();
-        let until = self.now + self.setting.calm;
-        self.run_until(until, Self::is_done);
+        for round in 0..self.setting.rounds {
+            self.storm();
+            self.calm();
+            if round + 1 < self.setting.rounds {
+                self.quiet();
+            }
+        }
         self.check_end();
         Outline::of(&self)
     }
 
+    /// How many faults and steps the lab had that last ran on this thread.
+    pub fn last_seen() -> (u64, u64) {
+        LAST_SEEN.get()
+    }
+
+    fn storm(&mut self) {
+        (self.calm, self.quiet) = (false, false);
+        self.plan_jobs(self.setting.jobs, self.setting.storm);
+        self.plan_troubles();
+        self.run_until(self.now + self.setting.storm, |_| false);
+    }
+
+    /// Little goes wrong, and little is to be done.
+    fn quiet(&mut self) {
+        (self.calm, self.quiet) = (false, true);
+        self.plan_jobs(self.setting.quiet_jobs, self.setting.quiet);
+        self.plan_troubles();
+        self.run_until(self.now + self.setting.quiet, |_| false);
+    }
+
+    fn plan_jobs(&mut self, jobs: u32, within: Duration) {
+        self.due_jobs += jobs;
+        for _ in 0..jobs {
+            let after = self.up_to(within.mul_f64(0.7));
+            self.plan(after, Happening::Submit);
+        }
+    }
+
+    fn calm(&mut self) {
+        self.become_calm();
+        let (from, open) = (self.now, self.store.open_count());
+        self.store.wasted = 0;
+        let bound = self.setting.calm.unwrap_or_else(|| self.calm_bound());
+        self.run_until(from + bound, Self::is_done);
+        holds!(CalmInTime, self.is_done(), "{bound:?} were not enough: {}", self.left());
+        let (wasted, most) = (self.store.wasted, self.waste_bound(open));
+        holds!(CalmWithoutWaste, wasted <= most, "{wasted} attempts of {most} came to nothing");
+        let took = self.now.since(from).as_secs_f64();
+        self.calm_part = self.calm_part.max(took / bound.as_secs_f64());
+        self.waste_part = self.waste_part.max(wasted as f64 / most as f64);
+    }
+
     fn run_until(&mut self, until: Moment, done: impl Fn(&Self) -> bool) {
-        while self.now < until && !done(self) {
-            let Some(at) = self.next_at() else { return };
+        while !done(self) {
+            // Nothing is due before the weather changes.
+            let Some(at) = self.next_at().filter(|at| *at < until) else {
+                self.now = self.now.max(until);
+                return;
+            };
             // One after the other, even if they are late.
             self.now = self.now.max(at);
+            self.history.step(self.now);
+            LAST_SEEN.set((self.chances.drawn(), self.history.steps));
+            assert!(self.history.goes_on(), "it does not go on: {}", self.left());
             self.advance();
             self.witness.check(self.now, &mut self.hosts, &self.store);
         }
     }
 
     fn next_at(&mut self) -> Option<Moment> {
-        let core = self.core.as_ref().and_then(Core::deadline);
+        let core = self.core_deadline();
         [self.agenda.next_at(), core, self.hosts.next_at()].into_iter().flatten().min()
+    }
+
+    fn core_deadline(&self) -> Option<Moment> {
+        let deadline = self.core.as_ref()?.deadline()?;
+        Some(self.clock.when(deadline))
     }
 
     /// Whatever is due first.
     fn advance(&mut self) {
         let now = self.now;
         match self.hosts.first_due(now) {
-            Some(Wakes::Agent(index)) => return self.wake(index),
+            Some(Wakes::Agent(index)) => {
+                self.history.note(index as u64);
+                return self.wake(index);
+            }
             Some(Wakes::Exit(index, at)) => return self.exits(index, at),
             None => {}
         }
-        if self.core.as_ref().and_then(Core::deadline).is_some_and(|at| at <= now) {
-            let wall = self.wall();
-            let step = self.core.as_mut().expect("it has a deadline").wake(now, wall);
+        if self.core_deadline().is_some_and(|at| at <= now) {
+            let (own, wall) = (self.clock.reads(now), self.wall());
+            let step = self.core.as_mut().expect("it has a deadline").wake(own, wall);
             return self.take_step(step);
         }
         if let Some(happening) = self.agenda.take_due(now) {
+            if self.setting.trace {
+                println!("{} {happening:?}", now.0);
+            }
             self.happen(happening);
         }
     }
@@ -340,29 +388,44 @@ impl Lab {
                     self.agent_crashes(index);
                 }
             }
-            Happening::Told(to, _) if self.wires.get(&to).is_none_or(|wire| wire.broken) => {}
+            Happening::Told(to, _) if self.wires.get(&to).is_none_or(|wire| wire.down_gone) => {}
             Happening::Told(to, frame) => {
                 let index = index_of(to.workstation);
-                if self.hosts[index].asleep {
-                    // Read when it is awake again.
-                    self.plan(Duration::from_millis(100), Happening::Told(to, frame));
-                } else if self.hosts[index].link == Some(to) {
+                let told = self.holds_back(index, Happening::Told(to, frame));
+                let Some(Happening::Told(_, frame)) = told else { return };
+                if self.hosts[index].link == Some(to) {
                     self.tell_ranks(index, &frame);
                     self.tell(index, agent::Event::Frame(frame));
                 }
             }
-            Happening::AgentLoses(link) => self.agent_loses(link),
+            Happening::AgentLoses(link) => {
+                if self.holds_back(index_of(link.workstation), happening).is_some() {
+                    self.agent_loses(link);
+                }
+            }
             Happening::CoordinatorLoses(link) if !self.wires.contains_key(&link) => {}
             Happening::CoordinatorLoses(link) => self.handle(Event::Disconnected(link)),
-            Happening::Dial(id) => self.dial(id),
-            Happening::Here { host, incarnation, what } => {
+            Happening::Dial(id) => {
+                if self.holds_back(id as usize - 1, happening).is_some() {
+                    self.dial(id);
+                }
+            }
+            Happening::Here { host, incarnation, .. } => {
                 let index = host as usize - 1;
-                if self.hosts[index].incarnation == incarnation && self.hosts[index].agent.is_some()
-                {
+                let known = &self.hosts[index];
+                if known.incarnation != incarnation || known.agent.is_none() {
+                    return;
+                }
+                let here = self.holds_back(index, happening);
+                if let Some(Happening::Here { what, .. }) = here {
                     self.happens_here(index, what);
                 }
             }
-            Happening::AgentStarts(id) => self.agent_starts(id),
+            Happening::AgentStarts(id) => {
+                if self.holds_back(id as usize - 1, happening).is_some() {
+                    self.agent_starts(id);
+                }
+            }
             Happening::Undrained(id) => self.drains_workstation(id, false),
             Happening::OwnerLeaves(id) => {
                 self.hosts[id as usize - 1].owner_here = false;
@@ -377,13 +440,16 @@ impl Lab {
                     self.resume(index);
                 }
             }
+            Happening::Continues(id) => self.continues(id as usize - 1),
+            Happening::Unvouched(id, life, since) => self.unvouched(id, life, since),
+            Happening::Outlived(id, life, since) => self.outlived(id, life, since),
             Happening::CoordinatorStarts => self.coordinator_starts(),
             Happening::Commit(life) if life == self.life => self.commit(),
             Happening::Commit(_) => {}
             Happening::Submit => self.submit(),
             Happening::Cancel => self.cancel(),
-            Happening::Trouble(trouble) if !self.calm => self.trouble(trouble),
-            Happening::Trouble(_) => {}
+            Happening::Trouble(trouble, of) if of == self.weather => self.trouble(trouble),
+            Happening::Trouble(..) => {}
         }
     }
 
@@ -400,14 +466,15 @@ impl Lab {
 
     fn coordinator_starts(&mut self) {
         let restored = self.store.restored(self.setting.hosts);
-        let core = Core::restore(self.now, self.wall(), self.setting.config.clone(), restored);
+        let own = self.clock.reads(self.now);
+        let core = Core::restore(own, self.wall(), self.setting.config.clone(), restored);
         self.witness.check_restored(&core, &self.store);
         self.core = Some(core);
         self.commits_from = self.now;
     }
 
     fn handle(&mut self, event: Event) {
-        let (now, wall) = (self.now, self.wall());
+        let (now, wall) = (self.clock.reads(self.now), self.wall());
         let Some(core) = &mut self.core else { return };
         let step = core.handle(now, wall, event);
         self.take_step(step);
@@ -415,8 +482,11 @@ impl Lab {
 
     fn take_step(&mut self, step: Step) {
         let core = self.core.as_ref().expect("somebody made this step");
-        self.witness.check_placements(self.now, core, &step);
-        core.check_places().expect("the scheduler counts as the pool does");
+        self.witness.check_placements(self.clock.reads(self.now), core, &step);
+        if self.history.steps.is_multiple_of(CHECK_PLACES_EVERY) {
+            let agree = core.check_places();
+            holds!(CountersAgree, agree.is_ok(), "the scheduler and the pool: {agree:?}");
+        }
         self.count_turns(&step);
         // A heartbeat is acknowledged whatever the disk does.
         let is_ack = |effect: &Effect| {
@@ -467,7 +537,7 @@ impl Lab {
         }
         let steps = std::mem::take(&mut self.pending);
         for step in &steps {
-            self.store.commit(step);
+            self.store.commit(step, self.calm);
             for change in &step.changes {
                 // What has ended may run no more.
                 if let Change::Attempt(record) = change {
@@ -496,17 +566,12 @@ impl Lab {
                 if let CoordinatorFrame::Cancel { fence } = frame {
                     self.witness.cancels(&self.hosts, &self.store, index_of(to.workstation), fence);
                 }
-                if self.wires.get(&to).is_some_and(|wire| !wire.broken) {
-                    let delay = self.delay();
-                    let wire = self.wires.get_mut(&to).expect("it was there");
-                    wire.down_at = wire.down_at.max(self.now + delay);
-                    let at = wire.down_at;
-                    self.plan_at(at, Happening::Told(to, frame));
-                }
+                self.send_down(to, frame);
             }
             Effect::Refuse { link, .. } | Effect::Replace(link) => self.cut(link),
             Effect::Answer { answer: Answer::Submitted(job), .. } => {
-                assert!(self.store.jobs.contains_key(&job), "answered before it was durable");
+                let is_kept = self.store.jobs.contains_key(&job);
+                holds!(AcknowledgedDurable, is_kept, "job {job} was answered before it was kept");
                 self.accepted.insert(job);
             }
             Effect::Answer { answer: Answer::Cancelled(_) | Answer::No(_), .. } => {}
@@ -516,13 +581,13 @@ impl Lab {
     }
 
     fn submit(&mut self) {
-        self.submitted += 1;
         if self.core.is_none() {
             // The user tries again.
-            self.submitted -= 1;
             return self.plan(Duration::from_secs(1), Happening::Submit);
         }
-        let count = self.rng.random_range(1..=150);
+        self.submitted += 1;
+        self.due_jobs -= 1;
+        let count = self.rng.random_range(1..=self.setting.subprograms_max);
         let mut spec = JobSpec::new(
             vec!["work".into(), "{i}".into()],
             IndexRange { first: 3, last: 3 + (count - 1) * 2, step: 2 },
@@ -567,7 +632,11 @@ impl Lab {
         spec.timeout = may_time_out.then_some(self.setting.work_max / 2);
         self.requests += 1;
         let one_each = self.setting.crowd.is_some();
-        let user = if one_each { format!("user{}", self.submitted) } else { "ann".to_owned() };
+        let user = match self.rng.random_range(0..self.setting.users) {
+            _ if one_each => format!("user{}", self.submitted),
+            0 => "ann".to_owned(),
+            other => format!("user{other}"),
+        };
         let request = RequestId(self.requests);
         self.handle(Event::Submitted { request, user, spec: Box::new(spec) });
         if self.rng.random_bool(0.15) {
@@ -586,48 +655,56 @@ impl Lab {
     // ── the end ────────────────────────────────────────────────────────────
 
     fn is_done(&self) -> bool {
-        self.submitted == self.setting.jobs
+        self.due_jobs == 0
             && self.pending.is_empty()
             && self.core.as_ref().is_some_and(|core| core.jobs().next().is_none())
             && self.hosts.iter().all(|host| {
                 let agent = host.agent.as_ref();
                 agent.is_some_and(|agent| {
-                    !agent.has_guests() && agent.status(self.now).ends_waiting == 0
+                    !agent.has_guests()
+                        && agent.status(host.clock.reads(self.now)).ends_waiting == 0
                 })
             })
     }
 
-    fn check_end(&self) {
+    /// What has not ended.
+    fn left(&self) -> String {
+        let now = self.clock.reads(self.now);
+        let why = |core: &Core, job| core.why_job(now, job).unwrap_or_default();
         let left: Vec<_> = self
             .core
             .iter()
-            .flat_map(|core| {
-                core.jobs().flat_map(|job| core.why_job(self.now, job).unwrap_or_default())
-            })
+            .flat_map(|core| core.jobs().map(move |job| (job, core.summary(job), why(core, job))))
             .collect();
-        let status = |host: &Host| host.agent.as_ref().map(|agent| agent.status(self.now).guests);
+        let status = |host: &Host| {
+            host.agent.as_ref().map(|agent| agent.status(host.clock.reads(self.now)).guests)
+        };
         let hosts: Vec<_> = self
             .hosts
             .iter()
             .filter(|host| host.agent.as_ref().is_none_or(agent::Agent::has_guests))
-            .map(|host| (status(host), &host.places))
+            .map(|host| (host.id, status(host), &host.places))
             .collect();
-        assert!(self.is_done(), "the calm was not enough: {left:#?} {hosts:#?}");
+        format!("{left:#?} {hosts:#?}")
+    }
+
+    fn check_end(&self) {
         self.store.check_counters();
         for job in &self.accepted {
-            assert!(self.store.jobs.contains_key(job), "job {job} was lost");
+            holds!(AcknowledgedDurable, self.store.jobs.contains_key(job), "job {job} was lost");
         }
         for (id, job) in &self.store.jobs {
             let grows = job.spec.program.is_some_and(|program| program.increases);
             let is_once = job.progress.spawned <= 1;
-            assert!(is_once || grows, "job {id}: a question was answered twice");
+            holds!(RankOrder, is_once || grows, "job {id}: a question was answered twice");
         }
         for (id, record) in &self.store.subprograms {
             // A rank that an earlier life had spawned.
             if self.store.jobs[&id.job].indexes().position(id.index).is_none() {
                 continue;
             }
-            assert_ne!(record.state, SubprogramState::Queued, "{id} was forgotten");
+            let is_known = record.state != SubprogramState::Queued;
+            holds!(AcknowledgedDurable, is_known, "{id} was forgotten");
         }
         self.witness.check_results(&self.store, self.setting.failures > 0.0);
         self.store.check_nothing_is_left();
@@ -678,21 +755,11 @@ impl Lab {
         longest.mul_f64(self.rng.random::<f64>())
     }
 
-    /// Mostly a local network's; now and then much worse.
-    fn delay(&mut self) -> Duration {
-        let late = !self.calm && self.rng.random_bool(self.setting.late_frames);
-        let longest = match self.rng.random_range(0..50) {
-            _ if late => Duration::from_secs(15),
-            0 => Duration::from_secs(1),
-            _ => Duration::from_millis(2),
-        };
-        self.up_to(longest)
-    }
-
     /// Every other job is of short subprograms, which are sent ahead.
     fn work(&mut self, job: JobId) -> Duration {
         let short = job.0.is_multiple_of(2);
-        self.up_to(if short { Duration::from_millis(8) } else { self.setting.work_max })
+        let longest = if self.quiet { self.setting.quiet_work_max } else { self.setting.work_max };
+        self.up_to(if short { Duration::from_millis(8) } else { longest })
     }
 
     fn outcome(&mut self) -> Outcome {
@@ -705,7 +772,8 @@ impl Lab {
     }
 
     fn wall(&self) -> WallTime {
-        WallTime::from_unix_s(800_000_000 + i64::try_from(self.now.0 / 1_000_000_000).unwrap_or(0))
+        let passed = i64::try_from(self.now.0 / 1_000_000_000).unwrap_or(0);
+        WallTime::from_unix_s(800_000_000 + passed + self.wall_jumped_s)
     }
 }
 

@@ -1,11 +1,12 @@
 //! What came of a lab.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gleaner_common::id::JobId;
 use gleaner_common::time::Moment;
 
-use super::Lab;
+use super::{Lab, Trouble};
 
 /// What came of a lab: equal for equal seeds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,16 @@ pub struct Outline {
     pub turns_waited: usize,
     /// Replicas that came to something else than what counts.
     pub outvoted: u64,
+    /// Steps, and the whole history as one number.
+    pub steps: u64,
+    pub history: u64,
+    pub faults: BTreeMap<Trouble, u64>,
+    /// All faults that were drawn, also those left out.
+    pub faults_drawn: u64,
+    /// The longest calm and the most waste in one, in thousandths of what they
+    /// may be.
+    pub calm_permille: u64,
+    pub waste_permille: u64,
 }
 
 impl Outline {
@@ -57,6 +68,12 @@ impl Outline {
             snapshots_with_image: lab.snapshots_with_image,
             tasks: lab.witness.tasks_accepted(),
             outvoted: lab.store.outvoted(),
+            steps: lab.history.steps,
+            history: lab.history.hash(),
+            faults: lab.chances.counts.clone(),
+            faults_drawn: lab.chances.drawn(),
+            calm_permille: (lab.calm_part * 1_000.0) as u64,
+            waste_permille: (lab.waste_part * 1_000.0) as u64,
             ..Self::default()
         };
         let records = lab.store.subprograms.values();

@@ -137,6 +137,8 @@ pub(crate) struct Ordered {
 pub(crate) struct Place {
     /// The freezer was told to stop the group: all of it stands from then on.
     pub(crate) frozen: Option<Moment>,
+    /// Its supervisor has stopped the group, whatever the agent wants.
+    held: Option<Moment>,
     pub(crate) hurries: bool,
     pub(crate) keeper: Option<Keeper>,
     /// What the keeper would have done, had it not been frozen.
@@ -148,7 +150,23 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn stands(&self, now: Moment) -> bool {
-        self.frozen.is_some_and(|at| at <= now)
+        self.stands_from().is_some_and(|at| at <= now)
+    }
+
+    fn stands_from(&self) -> Option<Moment> {
+        self.frozen.into_iter().chain(self.held).min()
+    }
+
+    /// The supervisor stops the group.
+    pub(crate) fn hold(&mut self, now: Moment) {
+        self.held.get_or_insert(now);
+    }
+
+    /// The supervisor lets go of the group; what its keeper can do now.
+    pub(crate) fn let_go(&mut self, now: Moment) -> Vec<KeeperWork> {
+        self.account(now);
+        self.held = None;
+        if self.frozen.is_some() { vec![] } else { std::mem::take(&mut self.waits) }
     }
 
     /// A process that runs at this moment.
@@ -158,7 +176,7 @@ impl Place {
 
     /// A process that nobody has told to stand.
     pub(crate) fn let_run(&self) -> Option<&Process> {
-        self.process.as_ref().filter(|process| process.goes() && self.frozen.is_none())
+        self.process.as_ref().filter(|process| process.goes() && self.stands_from().is_none())
     }
 
     /// One that stands there whole, to be written down.
@@ -180,7 +198,7 @@ impl Place {
 
     /// What it has run since it was last looked at is behind it.
     pub(crate) fn account(&mut self, now: Moment) {
-        let until = self.frozen.map_or(now, |at| at.min(now));
+        let until = self.stands_from().map_or(now, |at| at.min(now));
         if let Some(process) = &mut self.process {
             if process.goes() {
                 process.left = process.left.saturating_sub(until.since(process.since));

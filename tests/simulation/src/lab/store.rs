@@ -14,6 +14,8 @@ use gleaner_coordinator_core::{
     SubprogramRecord, UsageRecord,
 };
 
+use super::invariant::holds;
+
 /// A subprogram, and which of its replicas.
 type Run = (SubprogramId, u8);
 
@@ -34,12 +36,18 @@ pub(crate) struct Store {
     events: BTreeMap<JobId, Vec<ProgramEvent>>,
     pub(crate) cuts: BTreeMap<JobId, Vec<ContentHash>>,
     pub(crate) usage: BTreeMap<String, UsageRecord>,
+    /// Attempts that came to nothing in this calm.
+    pub(crate) wasted: u64,
     learned: BTreeMap<Option<WorkstationId>, LearnedRecord>,
 }
 
 impl Store {
-    pub(crate) fn commit(&mut self, step: &Step) {
+    pub(crate) fn commit(&mut self, step: &Step, calm: bool) {
         for change in &step.changes {
+            if let Change::Attempt(AttemptRecord { end: Some((_, how)), .. }) = change {
+                let nothing = ["lost: ", "refused: ", "retreated: "];
+                self.wasted += u64::from(calm && nothing.iter().any(|it| how.starts_with(it)));
+            }
             self.apply(change);
         }
     }
@@ -47,7 +55,8 @@ impl Store {
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Job(record) => {
-                assert!(self.jobs.keys().all(|job| *job < record.job), "a job's number came twice");
+                let newest = self.jobs.keys().next_back();
+                assert!(newest.is_none_or(|it| *it < record.job), "a job's number came twice");
                 self.jobs.insert(record.job, (**record).clone());
             }
             Change::Progress(progress) => self.progress(progress),
@@ -59,7 +68,7 @@ impl Store {
                     let is_rank = self.jobs[&id.job].spec.program.is_some();
                     let may_go_on = is_rank && before.state == SubprogramState::Succeeded;
                     let was_queued = before.state == SubprogramState::Queued;
-                    assert!(was_queued || may_go_on, "{id} ended twice");
+                    holds!(AcceptedOnce, was_queued || may_go_on, "{id} ended twice");
                     let (before, after) = (before.history, &record.history);
                     let is_same = before.last.fence == after.last.fence;
                     assert!(is_same || before.attempts < after.attempts);
@@ -77,7 +86,12 @@ impl Store {
                 self.check_quorum(*subprogram, finished);
                 let before = self.results.insert(*subprogram, (*accepted, (**finished).clone()));
                 let was_accepted = before.is_some_and(|(accepted, _)| accepted);
-                assert!(!was_accepted, "a result of {subprogram} followed the accepted one");
+                let is_first = !was_accepted;
+                holds!(
+                    AcceptedOnce,
+                    is_first,
+                    "a result of {subprogram} followed the accepted one"
+                );
             }
             Change::ProgramEvent { job, life, sequence, bytes } => {
                 let events = self.events.entry(*job).or_default();
@@ -187,6 +201,10 @@ impl Store {
         let coming = self.coming.values().map(|attempt| attempt.subprogram);
         let placed = self.open.keys().map(|(id, _)| *id).chain(coming);
         placed.filter(|id| id.job == job).collect::<BTreeSet<_>>().len()
+    }
+
+    pub(crate) fn open_count(&self) -> u64 {
+        (self.open.len() + self.coming.len()) as u64
     }
 
     pub(crate) fn outvoted(&self) -> u64 {

@@ -1,87 +1,245 @@
 //! What goes wrong in a lab.
+//!
+//! When each trouble comes, where, and how long it lasts is drawn by a chance
+//! of its own and depends on nothing else: a fault keeps its number and its
+//! time when another is left out.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::occupancy::Pause;
 use gleaner_common::id::WorkstationId;
-use gleaner_coordinator_core::Link;
-use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
+use super::network::Way;
+use super::setting::Setting;
 use super::{Happening, Lab};
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Trouble {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Trouble {
+    /// A connection breaks, and each end finds out in its own time.
     Cut,
+    /// What comes is not what was sent: both ends close the connection.
+    Corruption,
+    /// One direction is silent, while the other works; or both are.
+    Silence,
+    /// Datagrams are lost, so that frames come late.
+    Loss,
     AgentCrash,
+    KeeperDeath,
+    /// The agent's process stops and continues, while guests go on until their
+    /// supervisor freezes them.
+    WorkerStop,
     Sleep,
     CoordinatorCrash,
     CommitHangs,
+    /// The coordinator's disk is full for a while.
+    StoreFull,
+    /// The coordinator's wall clock jumps.
+    WallJump,
     Owner,
     /// An admin empties a workstation, and takes it up again later.
     Drain,
 }
 
+impl Trouble {
+    pub const ALL: [Self; 14] = [
+        Self::Cut,
+        Self::Corruption,
+        Self::Silence,
+        Self::Loss,
+        Self::AgentCrash,
+        Self::KeeperDeath,
+        Self::WorkerStop,
+        Self::Sleep,
+        Self::CoordinatorCrash,
+        Self::CommitHangs,
+        Self::StoreFull,
+        Self::WallJump,
+        Self::Owner,
+        Self::Drain,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cut => "cut",
+            Self::Corruption => "corruption",
+            Self::Silence => "silence",
+            Self::Loss => "loss",
+            Self::AgentCrash => "agent-crash",
+            Self::KeeperDeath => "keeper-death",
+            Self::WorkerStop => "worker-stop",
+            Self::Sleep => "sleep",
+            Self::CoordinatorCrash => "coordinator-crash",
+            Self::CommitHangs => "commit-hangs",
+            Self::StoreFull => "store-full",
+            Self::WallJump => "wall-jump",
+            Self::Owner => "owner",
+            Self::Drain => "drain",
+        }
+    }
+}
+
+/// One fault, as it was drawn: where, how long (of its longest), and which of
+/// its kinds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault {
+    host: usize,
+    long: f64,
+    which: f64,
+}
+
+/// The chances of all troubles, and how often each has come.
+#[derive(Debug)]
+pub(super) struct Chances {
+    of: BTreeMap<Trouble, SmallRng>,
+    /// Faults so far, with those that were left out.
+    drawn: u64,
+    pub(super) counts: BTreeMap<Trouble, u64>,
+}
+
+impl Chances {
+    pub(super) fn new(seed: u64) -> Self {
+        let of = Trouble::ALL.into_iter().map(|trouble| {
+            let own = seed ^ (trouble as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            (trouble, SmallRng::seed_from_u64(own))
+        });
+        Self { of: of.collect(), drawn: 0, counts: BTreeMap::new() }
+    }
+
+    fn gap(&mut self, trouble: Trouble, mean: Duration) -> Duration {
+        let chance = self.of.get_mut(&trouble).expect("each has one");
+        mean.mul_f64(2.0 * chance.random::<f64>()) + Duration::from_micros(1)
+    }
+
+    /// The next fault of this kind, unless it is left out.
+    fn draw(&mut self, trouble: Trouble, setting: &Setting) -> Option<Fault> {
+        let chance = self.of.get_mut(&trouble).expect("each has one");
+        let host = chance.random_range(0..setting.hosts as usize);
+        let fault = Fault { host, long: chance.random(), which: chance.random() };
+        self.drawn += 1;
+        (!setting.without.contains(&self.drawn)).then(|| {
+            *self.counts.entry(trouble).or_default() += 1;
+            fault
+        })
+    }
+
+    pub(super) fn drawn(&self) -> u64 {
+        self.drawn
+    }
+}
+
 impl Lab {
-    pub(super) fn plan_trouble(&mut self, trouble: Trouble) {
-        let often = match trouble {
-            Trouble::Cut => self.setting.cut,
-            Trouble::AgentCrash => self.setting.agent_crash,
-            Trouble::Sleep => self.setting.sleep,
-            Trouble::CoordinatorCrash => self.setting.coordinator_crash,
-            Trouble::CommitHangs => self.setting.commit_hangs,
-            Trouble::Owner => self.setting.owner,
-            Trouble::Drain => self.setting.drain,
-        };
-        if let Some(mean) = often {
-            let after = self.up_to(mean * 2);
-            self.plan(after, Happening::Trouble(trouble));
+    /// The weather has changed: from now on these come.
+    pub(super) fn plan_troubles(&mut self) {
+        self.weather += 1;
+        for trouble in Trouble::ALL {
+            self.plan_trouble(trouble);
+        }
+    }
+
+    fn plan_trouble(&mut self, trouble: Trouble) {
+        let troubles =
+            if self.quiet { &self.setting.quiet_troubles } else { &self.setting.troubles };
+        if let Some(mean) = troubles.every(trouble) {
+            let after = self.chances.gap(trouble, mean);
+            self.plan(after, Happening::Trouble(trouble, self.weather));
         }
     }
 
     pub(super) fn trouble(&mut self, trouble: Trouble) {
         self.plan_trouble(trouble);
-        let index = self.rng.random_range(0..self.hosts.len());
-        let id = self.hosts[index].id;
+        let Some(fault) = self.chances.draw(trouble, &self.setting) else { return };
+        if self.setting.trace {
+            let number = self.chances.drawn();
+            println!("{} fault {number}: {} {fault:?}", self.now.0, trouble.name());
+        }
+        let Fault { host: index, long, which } = fault;
+        let up_to = |seconds: f64| Duration::from_secs_f64(seconds * long);
         match trouble {
             Trouble::Cut => {
                 if let Some(link) = self.hosts[index].link {
                     self.cut(link);
                 }
             }
+            Trouble::Corruption => self.corrupted(index),
+            Trouble::Silence => {
+                let ways: &[Way] = match which {
+                    0.0..0.4 => &[Way::Up],
+                    0.4..0.8 => &[Way::Down],
+                    _ => &[Way::Up, Way::Down],
+                };
+                self.falls_silent(index, ways, up_to(90.0));
+            }
+            Trouble::Loss => {
+                let until = self.now + up_to(120.0);
+                self.hosts[index].ways.lossy(until, 0.05 + 0.6 * which);
+            }
             Trouble::AgentCrash => self.agent_crashes(index),
-            Trouble::Sleep => {
-                let now = self.now;
-                // The agent may be told before, and has a moment then.
-                if self.rng.random_bool(0.3) && self.hosts[index].is_up() {
-                    self.tell(index, Event::AboutToSleep);
-                }
-                self.hosts[index].places.iter_mut().for_each(|place| place.account(now));
-                self.hosts[index].asleep = true;
-                let after = self.up_to(Duration::from_secs(30));
-                self.plan(after, Happening::Awakes(id));
+            Trouble::KeeperDeath => self.a_keeper_dies(index, which),
+            Trouble::WorkerStop => {
+                let longest = if which < 0.5 { 2.0 } else { 60.0 };
+                self.worker_stops(index, up_to(longest));
             }
-            Trouble::CoordinatorCrash => self.coordinator_crashes(),
-            Trouble::Drain => {
-                self.drains_workstation(id, true);
-                let after = self.up_to(Duration::from_secs(20));
-                self.plan(after, Happening::Undrained(id));
-            }
-            Trouble::CommitHangs => {
-                self.commits_from = self.now + self.up_to(Duration::from_secs(8));
+            Trouble::Sleep => self.falls_asleep(index, self.setting.sleeps.mul_f64(long), which),
+            Trouble::CoordinatorCrash => self.coordinator_crashes(self.setting.away.mul_f64(long)),
+            Trouble::CommitHangs => self.commits_from = self.now + up_to(8.0),
+            Trouble::StoreFull => self.commits_from = self.now + up_to(90.0),
+            Trouble::WallJump => {
+                let far = i64::try_from(up_to(100_000.0).as_secs()).unwrap_or(0);
+                self.wall_jumped_s += if which < 0.5 { far } else { -far };
             }
             Trouble::Owner => {
-                self.hosts[index].owner_here = true;
-                self.plan(Duration::ZERO, Happening::OwnerTypes(id));
-                if self.rng.random_bool(0.1) {
-                    self.pause(index);
-                }
-                if self.fails(0.5) {
-                    self.stop_a_guest(index);
-                }
-                let after = self.up_to(Duration::from_secs(30));
-                self.plan(after, Happening::OwnerLeaves(id));
+                self.owner_comes(index, which);
+                let after = self.setting.owner_stays.mul_f64(long);
+                self.plan(after, Happening::OwnerLeaves(self.hosts[index].id));
             }
+            Trouble::Drain => {
+                let id = self.hosts[index].id;
+                self.drains_workstation(id, true);
+                self.plan(up_to(20.0), Happening::Undrained(id));
+            }
+        }
+    }
+
+    fn falls_asleep(&mut self, index: usize, long: Duration, which: f64) {
+        let (id, now) = (self.hosts[index].id, self.now);
+        if !self.hosts[index].asleep {
+            // The agent may be told before, and has a moment then.
+            if which < 0.3 && self.hosts[index].is_up() {
+                self.tell(index, Event::AboutToSleep);
+            }
+            self.hosts[index].places.iter_mut().for_each(|place| place.account(now));
+            self.hosts[index].asleep = true;
+        }
+        self.plan(long, Happening::Awakes(id));
+    }
+
+    fn owner_comes(&mut self, index: usize, which: f64) {
+        let id = self.hosts[index].id;
+        if !std::mem::replace(&mut self.hosts[index].owner_here, true) {
+            self.plan(Duration::ZERO, Happening::OwnerTypes(id));
+        }
+        if which < 0.1 {
+            self.pause(index);
+        }
+        if which > 0.9 && self.setting.failures > 0.0 {
+            self.stop_a_guest(index);
+        }
+    }
+
+    fn a_keeper_dies(&mut self, index: usize, which: f64) {
+        let keepers: Vec<_> = self.hosts[index]
+            .places
+            .iter()
+            .zip(0..)
+            .filter_map(|(place, at)| Some((at, place.keeper?.number)))
+            .collect();
+        let chosen = keepers.get((which * keepers.len() as f64) as usize);
+        if let Some((at, number)) = chosen.copied().filter(|_| !self.hosts[index].asleep) {
+            self.keeper_dies(index, gleaner_common::id::PlaceId(at), number);
         }
     }
 
@@ -106,7 +264,8 @@ impl Lab {
     }
 
     fn stop_a_guest(&mut self, index: usize) {
-        let guests = self.hosts[index].agent.iter().flat_map(|it| it.status(self.now).guests);
+        let now = self.hosts[index].clock.reads(self.now);
+        let guests = self.hosts[index].agent.iter().flat_map(|it| it.status(now).guests);
         let Some(fence) = guests.last().map(|guest| guest.fence) else { return };
         if self.hosts[index].is_up() {
             self.tell(index, Event::Stop { fence, by: "ann".to_owned() });
@@ -124,40 +283,31 @@ impl Lab {
         self.plan(after, Happening::AgentStarts(id));
     }
 
-    pub(super) fn coordinator_crashes(&mut self) {
+    pub(super) fn coordinator_crashes(&mut self, away: Duration) {
         if self.core.take().is_none() {
             return;
         }
         self.pending.clear();
-        let links: Vec<Link> = self.wires.keys().copied().collect();
-        for link in links {
+        for link in self.wires.keys().copied().collect::<Vec<_>>() {
             self.cut(link);
         }
         // Nothing that was under way reaches the next life.
         self.life += 1;
         self.wires.clear();
-        let after = self.up_to(self.setting.away);
-        self.plan(after, Happening::CoordinatorStarts);
+        self.plan(away, Happening::CoordinatorStarts);
     }
 
-    /// A connection breaks. What is under way may still arrive at the
-    /// coordinator; each end notices in its own time.
-    pub(super) fn cut(&mut self, link: Link) {
-        let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.broken) else { return };
-        wire.broken = true;
-        let agent = self.up_to(Duration::from_secs(12));
-        let coordinator = self.up_to(Duration::from_secs(20));
-        self.plan(agent, Happening::AgentLoses(link));
-        self.plan(coordinator, Happening::CoordinatorLoses(link));
-    }
-
+    /// Nothing goes wrong any more, and what has gone wrong is over.
     pub(super) fn become_calm(&mut self) {
+        self.weather += 1;
         self.calm = true;
         self.commits_from = self.now;
         for index in 0..self.hosts.len() {
             self.hosts[index].owner_here = false;
+            self.hosts[index].ways.heal(self.now);
             self.resume(index);
             let id = self.hosts[index].id;
+            self.plan(Duration::ZERO, Happening::Continues(id));
             self.plan(Duration::ZERO, Happening::Awakes(id));
             self.plan(Duration::ZERO, Happening::AgentStarts(id));
             self.plan(Duration::ZERO, Happening::Undrained(id));

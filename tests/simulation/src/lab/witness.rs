@@ -14,6 +14,7 @@ use gleaner_program_core::address::Task;
 use super::agents::truth;
 use super::host::Host;
 use super::hosts::Hosts;
+use super::invariant::holds;
 use super::place::{Guest, Place};
 use super::store::Store;
 
@@ -54,7 +55,7 @@ impl Witness {
 
     pub(crate) fn exited(&mut self, fence: Fence, incarnation: u64, outcome: &Outcome) {
         let before = self.exits.insert((fence, incarnation), outcome.clone());
-        assert_eq!(before, None, "attempt {fence} ran twice");
+        holds!(OneAttempt, before.is_none(), "attempt {fence} ran twice");
     }
 
     /// No subprogram runs in two places, and none beside its owner unless its
@@ -93,7 +94,7 @@ impl Witness {
         self.runs.resize(hosts.len(), vec![]);
         self.runs[index].clear();
         let host = &hosts[index];
-        if !host.is_up() {
+        if !host.runs() {
             return;
         }
         host.check_owner(now);
@@ -106,10 +107,10 @@ impl Witness {
             let fence = process.fence;
             let is_still = place.running(now).is_none();
             if place.ordered.packed {
-                assert!(is_still, "{fence} is packed and runs: {place:?}");
+                holds!(MovesWhole, is_still, "{fence} is packed and runs: {place:?}");
             }
             if self.husks.contains(&fence) {
-                assert!(is_still, "{fence} has moved and runs again");
+                holds!(OneAttempt, is_still, "{fence} has moved and runs again");
                 continue;
             }
             let attempt = store.attempts.get(&fence);
@@ -143,7 +144,8 @@ impl Witness {
                     place.guest.as_ref().is_some_and(|guest| guest.before.contains(&fence))
                 };
                 let moves = been(place, before) || been(other_place, fence);
-                assert!(
+                holds!(
+                    OneAttempt,
                     moves && (is_still || other_place.running(now).is_none()),
                     "{} runs twice: {before} on host{} and {fence} on host{}",
                     run.0,
@@ -168,11 +170,12 @@ impl Witness {
             if let Some(source) = host.guest(old) {
                 let place = host.place_of(old).map(|at| &host.places[at]);
                 let runs = place.is_some_and(|place| place.running(now).is_some());
-                assert!(!runs, "{old} runs beside {fence}");
-                assert_eq!(source.runs, guest.runs, "{old} has run since {fence} was taken");
+                holds!(OneAttempt, !runs, "{old} runs beside {fence}");
+                let is_same = source.runs == guest.runs;
+                holds!(MovesWhole, is_same, "{old} has run since {fence} was taken");
             }
         }
-        assert!(self.gone.insert(fence), "{fence} went twice");
+        holds!(MovesWhole, self.gone.insert(fence), "{fence} went twice");
     }
 
     /// The state of this attempt has all come to where it goes on.
@@ -197,7 +200,8 @@ impl Witness {
             // itself.
             how.starts_with("lost: ") || how.starts_with("not needed: ")
         });
-        assert!(
+        holds!(
+            MovesWhole,
             !is_still || !is_wanted || was_lost || self.carried.contains(&fence),
             "{fence} is thrown away: {:?}",
             store.attempts[&fence].end
@@ -210,7 +214,8 @@ impl Witness {
 
     /// A rank was told that its result of a task is the one that counts.
     pub(crate) fn accepted(&mut self, job: JobId, life: Life, task: Task) {
-        assert!(self.tasks.insert((job, life, task)), "{task} of job {job} was accepted twice");
+        let is_first = self.tasks.insert((job, life, task));
+        holds!(RankOrder, is_first, "{task} of job {job} was accepted twice");
     }
 
     /// New attempts go to workstations that are idle as far as is known, and
@@ -247,7 +252,7 @@ impl Witness {
             + summary.counts.succeeded
             + summary.counts.failed
             + summary.counts.cancelled;
-        assert_eq!(parts, summary.total, "{summary:?}");
+        holds!(CountersAgree, parts == summary.total, "{summary:?}");
         assert!(!self.ended.contains(&summary.job), "job {} went on", summary.job);
         if summary.state.has_ended() {
             self.ended.insert(summary.job);
@@ -274,7 +279,7 @@ impl Witness {
                     record.state != gleaner_common::report::SubprogramState::Queued
                 });
                 let row = core.subprogram_row(id);
-                assert_eq!(row.is_none(), has_ended, "{id}");
+                holds!(AcknowledgedDurable, row.is_none() == has_ended, "{id} was forgotten");
                 if let (Some(row), Some(record)) = (row, record.filter(|_| !has_ended)) {
                     assert_eq!(row.failures, record.history.failures, "{id}");
                 }
@@ -291,12 +296,13 @@ impl Witness {
             if finished.outcome.is_success() {
                 let lives = (finished.fence, 0)..=(finished.fence, u64::MAX);
                 let mut outcomes = self.exits.range(lives).map(|(_, outcome)| outcome);
-                assert!(outcomes.any(Outcome::is_success), "{id}: nobody came to this result");
+                let is_real = outcomes.any(Outcome::is_success);
+                holds!(AcceptedOnce, is_real, "{id}: nobody came to this result");
                 assert!(*accepted, "{id}: a success was not accepted");
             }
             if store.jobs[&id.job].spec.replicas > 1 && finished.outcome.is_success() {
                 let said = Printed::Inline(truth(*id));
-                assert_eq!(finished.stdout, said, "{id}: a lie was accepted");
+                holds!(AcceptedOnce, finished.stdout == said, "{id}: a lie was accepted");
             }
         }
         // As long as guests do not fail by themselves, the truth is found.

@@ -1,0 +1,262 @@
+//! `glean-simulate`: labs by the thousand, on all processors, until a time is
+//! over, so many hours of labs have passed, or one fails.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a command")]
+
+mod corpus;
+mod table;
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use gleaner_simulation::{Changes, Trouble, draw, run, run_twice, shrink};
+
+use table::{Found, Table};
+
+/// Runs whole labs on a virtual clock, with faults as seeds draw them.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "glean-simulate", version)]
+struct Args {
+    /// So many labs with fresh seeds, or those of A..B.
+    #[arg(long)]
+    seeds: Option<String>,
+    /// Simulated hours of labs to reach.
+    #[arg(long)]
+    hours: Option<f64>,
+    /// Minutes to take, five if nothing else is asked for.
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Labs side by side; all processors if not given.
+    #[arg(long)]
+    jobs_at_once: Option<usize>,
+    /// One lab alone.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Prints all that happens in it.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// The figures as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Labs that once failed, which run first.
+    #[arg(long)]
+    corpus: Option<PathBuf>,
+    /// Seconds for making a failure small.
+    #[arg(long, default_value_t = 60)]
+    shrink: u64,
+    /// Goes on after failures, until so many.
+    #[arg(long, default_value_t = 1)]
+    failures: usize,
+    #[command(flatten)]
+    lab: LabArgs,
+}
+
+/// What differs from what the seed draws.
+#[derive(Clone, Debug, Default, clap::Args)]
+struct LabArgs {
+    #[arg(long)]
+    rounds: Option<u32>,
+    #[arg(long)]
+    hosts: Option<u32>,
+    #[arg(long)]
+    jobs: Option<u32>,
+    /// Kinds of faults that there are not.
+    #[arg(long, value_delimiter = ',', value_parser = trouble)]
+    never: Vec<Trouble>,
+    /// Single faults that are left out, by their numbers: 3,17..20.
+    #[arg(long, default_value = "")]
+    without: String,
+}
+
+impl LabArgs {
+    fn changes(&self) -> Result<Changes, String> {
+        let without = numbers(&self.without)?;
+        let never = self.never.iter().copied().collect();
+        Ok(Changes { rounds: self.rounds, hosts: self.hosts, jobs: self.jobs, never, without })
+    }
+}
+
+fn trouble(name: &str) -> Result<Trouble, String> {
+    let known = Trouble::ALL.into_iter().find(|trouble| trouble.name() == name);
+    known.ok_or_else(|| {
+        let names: Vec<_> = Trouble::ALL.iter().map(|it| it.name()).collect();
+        format!("expected one of {}", names.join(", "))
+    })
+}
+
+fn numbers(text: &str) -> Result<BTreeSet<u64>, String> {
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
+    let parts = text.split(',').filter(|part| !part.is_empty());
+    let ranges = parts.map(|part| match part.split_once("..") {
+        Some((first, last)) => Ok(number(first)?..=number(last)?),
+        None => Ok(number(part)?..=number(part)?),
+    });
+    Ok(ranges.collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect())
+}
+
+/// Which seeds, in which order.
+#[derive(Debug)]
+struct Seeds {
+    next: AtomicU64,
+    end: u64,
+}
+
+impl Seeds {
+    fn new(asked: Option<&str>) -> Result<Self, String> {
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
+        let fresh = RandomState::new().hash_one(0) % 1_000_000_000 * 1_000_000;
+        let (first, end) = match asked.map(|text| (text, text.split_once(".."))) {
+            None => (fresh, u64::MAX),
+            Some((_, Some((first, end)))) => (number(first)?, number(end)?),
+            Some((count, None)) => (fresh, fresh + number(count)?),
+        };
+        Ok(Self { next: AtomicU64::new(first), end })
+    }
+
+    fn take(&self) -> Option<u64> {
+        let seed = self.next.fetch_add(1, Ordering::Relaxed);
+        (seed < self.end).then_some(seed)
+    }
+}
+
+/// All labs of one run.
+struct Campaign {
+    args: Args,
+    changes: Changes,
+    seeds: Seeds,
+    until: Option<Instant>,
+    stop: Arc<AtomicBool>,
+    table: Mutex<Table>,
+}
+
+/// So many of the labs run twice, to see that they are equal.
+const TWICE_EVERY: u64 = 32;
+
+impl Campaign {
+    fn new(args: Args) -> Result<Self, String> {
+        let asks = args.hours.is_some() || args.minutes.is_some() || args.seeds.is_some();
+        let minutes = args.minutes.or((!asks).then_some(5.0));
+        Ok(Self {
+            changes: args.lab.changes()?,
+            seeds: Seeds::new(args.seeds.as_deref())?,
+            until: minutes.map(|it| Instant::now() + Duration::from_secs_f64(it * 60.0)),
+            stop: Arc::new(AtomicBool::new(false)),
+            table: Mutex::new(Table::new()),
+            args,
+        })
+    }
+
+    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        let table = self.table();
+        self.stop.load(Ordering::Relaxed)
+            || self.until.is_some_and(|until| Instant::now() >= until)
+            || self.args.hours.is_some_and(|hours| table.hours() >= hours)
+            || table.found.len() >= self.args.failures
+    }
+
+    fn work(&self) {
+        while !self.is_over() {
+            let Some(seed) = self.seeds.take() else { return };
+            self.try_one(seed, &self.changes);
+        }
+    }
+
+    fn try_one(&self, seed: u64, changes: &Changes) {
+        let setting = draw(seed, changes);
+        let twice = seed.is_multiple_of(TWICE_EVERY);
+        let trial = if twice { run_twice(seed, &setting) } else { run(seed, setting) };
+        self.table().add(&trial, twice);
+        if let Err(failure) = trial.outcome {
+            eprintln!("seed {seed} fails, and is made small: {}", table::short(&failure.message));
+            let time = Duration::from_secs(self.args.shrink);
+            let (changes, failure) = shrink(seed, changes, &failure, time);
+            self.table().found.push(Found { seed, changes, failure });
+        }
+    }
+
+    fn run_corpus(&self, path: &std::path::Path) -> Result<(), String> {
+        for (seed, changes) in corpus::read(path)? {
+            self.try_one(seed, &changes);
+        }
+        Ok(())
+    }
+
+    fn watch(&self) {
+        let mut told = Instant::now();
+        while !self.is_over() && self.seeds.next.load(Ordering::Relaxed) < self.seeds.end {
+            std::thread::sleep(Duration::from_millis(200));
+            if told.elapsed() > Duration::from_secs(10) {
+                told = Instant::now();
+                eprintln!("{}", self.table().progress());
+            }
+        }
+    }
+
+    fn run(&self) -> Result<ExitCode, String> {
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            // The second one ends it at once.
+            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&self.stop))
+                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&self.stop)))
+                .map_err(|error| format!("signals cannot be heard: {error}"))?;
+        }
+        if let Some(path) = &self.args.corpus {
+            self.run_corpus(path)?;
+        }
+        eprintln!("seeds from {}", self.seeds.next.load(Ordering::Relaxed));
+        let all = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..self.args.jobs_at_once.unwrap_or(all) {
+                scope.spawn(|| self.work());
+            }
+            self.watch();
+        });
+        let table = self.table();
+        if self.args.json {
+            println!("{}", table.json());
+        } else {
+            print!("{table}");
+        }
+        Ok(if table.found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// One lab, with all that there is to say about it.
+fn one(seed: u64, args: &Args) -> Result<ExitCode, String> {
+    let changes = args.lab.changes()?;
+    let mut setting = draw(seed, &changes);
+    setting.trace = args.trace;
+    println!("{setting:#?}");
+    match run(seed, setting).outcome {
+        Ok(outline) => {
+            println!("{outline:#?}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(failure) => {
+            println!("seed {seed} fails after {} steps at {}", failure.steps, failure.at);
+            println!("{}", failure.message);
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match args.seed {
+        Some(seed) => one(seed, &args),
+        None => Campaign::new(args).and_then(|campaign| campaign.run()),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("glean-simulate: {error}");
+        ExitCode::from(2)
+    })
+}
