@@ -4,7 +4,9 @@
 # Two more want root and apt, and live the README under a real systemd:
 #   make test-units      in containers of Debian 13, two minutes once its tree is made
 #   make test-units-vm   in a VM with its own kernel and a PS/2 keyboard, six
-.PHONY: demo test test-units test-units-vm lint check-core bench fuzz mutants deny install deps test-deps clean
+# And one breaks a lab of real daemons for as long as you like:
+#   make soak MINUTES=10
+.PHONY: demo test test-units test-units-vm lint check-core bench soak simulate mutants fuzz deny install deps test-deps clean
 
 PACKAGES = gcc libc6-dev make iproute2
 # What the packages give: asked first, so that nothing is installed twice.
@@ -43,6 +45,12 @@ bench: deps
 	cargo build --release --locked -p gleaner-cli -p glean-bench
 	cargo build --release --locked -p gleaner-program --examples
 	./target/release/glean-bench all
+
+# Kills, stops, cuts, full disks, owners: what is lost, doubled, wrong or stuck meanwhile?
+MINUTES = 10
+soak: deps
+	cargo build --locked -p gleaner-cli -p gleaner-soak
+	./target/debug/glean-soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 # Every target for a minute; sanitizers are behind a gate of the compiler's.
 SECONDS = 60

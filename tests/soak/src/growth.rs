@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use gleaner_lab::daemon::Daemon;
 use gleaner_lab::{Lab, cgroup};
 use serde::Serialize;
 
@@ -30,13 +31,12 @@ impl Taken {
         let mut roles: BTreeMap<&'static str, Vec<u32>> = BTreeMap::new();
         let daemons = [("coordinator", &lab.coordinator), ("collector", &lab.collector)];
         for (role, daemon) in daemons {
-            roles.entry(role).or_default().extend(daemon.as_ref().and_then(|it| it.pid()));
+            roles.entry(role).or_default().extend(daemon.as_ref().and_then(Daemon::pid));
         }
         for host in &lab.hosts {
-            let supervisor = host.agent.as_ref().and_then(|agent| agent.pid());
+            let supervisor = host.agent.as_ref().and_then(Daemon::pid);
             roles.entry("supervisor").or_default().extend(supervisor);
-            let workers = supervisor.map(children).unwrap_or_default();
-            roles.entry("worker").or_default().extend(workers.into_iter().take(1));
+            roles.entry("worker").or_default().extend(supervisor.and_then(worker));
         }
         let all: Vec<u32> = roles.values().flatten().copied().collect();
         let group = lab.cgroup.as_ref().map(|group| group.path.clone());
@@ -44,7 +44,9 @@ impl Taken {
         let descendants = descendants(std::process::id());
         Self {
             memory_bytes: averages(&roles, memory_bytes),
-            descriptors: averages(&roles, |pid| entries(Path::new(&format!("/proc/{pid}/fd"))) as u64),
+            descriptors: averages(&roles, |pid| {
+                entries(Path::new(&format!("/proc/{pid}/fd"))) as u64
+            }),
             mounts: mounts.sum::<usize>() + lines("/proc/thread-self/mountinfo"),
             cgroups: group.as_deref().map_or(0, groups),
             processes: descendants.len(),
@@ -58,24 +60,30 @@ fn averages(
     roles: &BTreeMap<&'static str, Vec<u32>>,
     of: impl Fn(u32) -> u64,
 ) -> BTreeMap<&'static str, u64> {
-    let average = |pids: &Vec<u32>| {
-        pids.iter().map(|pid| of(*pid)).sum::<u64>() / pids.len().max(1) as u64
-    };
+    let average =
+        |pids: &Vec<u32>| pids.iter().map(|pid| of(*pid)).sum::<u64>() / pids.len().max(1) as u64;
     roles.iter().map(|(role, pids)| (*role, average(pids))).collect()
 }
 
-/// The children of a process's first thread, which starts all that a daemon starts.
-pub(crate) fn children(pid: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+/// The worker of a supervisor: the oldest of its children that lives. Those of its
+/// predecessors come after it, if they are not dead.
+pub(crate) fn worker(supervisor: u32) -> Option<u32> {
+    children(supervisor).into_iter().find(|pid| !is_zombie(*pid))
+}
+
+/// The children of all threads of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let texts =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let pids = |text: String| {
+        text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
+    };
+    texts.flat_map(pids).collect()
 }
 
 fn descendants(pid: u32) -> Vec<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let found: Vec<u32> = texts
-        .flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-        .collect();
+    let found = children(pid);
     found.iter().flat_map(|child| descendants(*child)).chain(found.iter().copied()).collect()
 }
 

@@ -13,6 +13,8 @@
 //! and mounts are the kernel's. The one thing that the daemons are asked is what
 //! became of a job.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "all of this is tests")]
+
 pub mod growth;
 pub mod jobs;
 pub mod proxy;

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -76,7 +76,8 @@ impl Proxy {
     /// # Errors
     /// The address is taken.
     pub fn start(listen: SocketAddr, to: SocketAddr, seed: u64) -> Result<Self> {
-        let socket = UdpSocket::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
+        let socket =
+            UdpSocket::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
         socket.set_nonblocking(true)?;
         let settings = Arc::new(Settings::default());
         let mut relay = Relay {
@@ -102,6 +103,9 @@ impl Proxy {
 /// One client, by the number of its socket: who it is, and what speaks for it.
 type Client = (SocketAddr, UdpSocket);
 
+/// When it is due, and where.
+type Delayed = (Moment, Towards, usize, Vec<u8>);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Towards {
     Coordinator,
@@ -115,7 +119,7 @@ struct Relay {
     to: SocketAddr,
     clients: Vec<Client>,
     known: BTreeMap<SocketAddr, usize>,
-    delayed: BinaryHeap<Reverse<(Moment, Towards, usize, Vec<u8>)>>,
+    delayed: BinaryHeap<Reverse<Delayed>>,
 }
 
 impl Relay {
@@ -142,7 +146,8 @@ impl Relay {
         let nap = due.unwrap_or(NAP).min(NAP);
         let nap = Timespec { tv_sec: 0, tv_nsec: i64::from(nap.subsec_nanos()) };
         let sockets = self.clients.iter().map(|(_, socket)| socket).chain([&self.socket]);
-        let mut sockets: Vec<_> = sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+        let mut sockets: Vec<_> =
+            sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
         match poll(&mut sockets, Some(&nap)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -205,14 +210,18 @@ impl Relay {
 fn nothing_yet<T>(read: io::Result<T>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(error) => match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionRefused => Ok(None),
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Ok(None),
-            io::ErrorKind::Interrupted => Ok(None),
-            _ => Err(error.into()),
-        },
+        Err(error) if NOTHING.contains(&error.kind()) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
+
+const NOTHING: [io::ErrorKind; 5] = [
+    io::ErrorKind::WouldBlock,
+    io::ErrorKind::Interrupted,
+    io::ErrorKind::ConnectionRefused,
+    io::ErrorKind::HostUnreachable,
+    io::ErrorKind::NetworkUnreachable,
+];
 
 #[cfg(test)]
 mod tests {

@@ -85,75 +85,90 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut line = |name: &str, value: String| writeln!(f, "{name:<38} {value:>12}");
-        line("seed", self.seed.to_string())?;
-        line("minutes of faults", format!("{:.1}", self.minutes))?;
-        line("faults", self.all_faults().to_string())?;
-        for (kind, count) in &self.faults {
-            line(&format!("  {kind}"), count.to_string())?;
-        }
-        line("  drawn, and nothing to hit", self.missed.to_string())?;
-        for (what, count) in ["relayed", "dropped", "doubled", "delayed", "corrupted"]
-            .iter()
-            .zip(self.datagrams)
-        {
-            line(&format!("datagrams {what}"), count.to_string())?;
-        }
-        line("jobs", self.jobs.to_string())?;
-        line("  taken without our hearing of it", self.unheard.to_string())?;
-        line("subprograms", self.subprograms.to_string())?;
-        line("  succeeded", self.succeeded.to_string())?;
-        line("  cancelled", self.cancelled.to_string())?;
-        line("  attempts", self.attempts.to_string())?;
-        line("  attempts that the lab failed", self.failures.to_string())?;
-        line("  moves", self.moves.to_string())?;
-        line("  retreats", self.retreats.to_string())?;
-        line("processes seen", self.witnessed.to_string())?;
-        line("succeeded, and not seen to end", self.unwitnessed.to_string())?;
-        for (name, count) in self.failings() {
-            line(&name.to_uppercase(), count.to_string())?;
-        }
-        line("time to calm", format!("{:.1} s", self.calm_s))?;
-        line("keys of owners", self.keys.to_string())?;
-        let late = format!("beside an owner after {:.0} ms", self.late_after_s * 1e3);
-        line(&late, self.late.len().to_string())?;
-        line("  the latest", format!("{:.3} s", self.latest_s()))?;
-        line("daemons that died by themselves", self.deaths.len().to_string())?;
-        let usage = &self.usage;
-        line("usage records told", usage.told.to_string())?;
-        line("  kept", usage.kept.to_string())?;
-        line("  gaps, repeats", format!("{}, {}", usage.gaps, usage.repeats))?;
-        writeln!(f, "{:<25} {:>12} {:>12}", "taken", "before", "after")?;
-        let mut grown = |name: &str, before: String, after: String| {
-            writeln!(f, "  {name:<23} {before:>12} {after:>12}")
-        };
-        let (before, after) = (&self.before, &self.after);
-        for (role, bytes) in &before.memory_bytes {
-            let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
-            let later = after.memory_bytes.get(role).copied().unwrap_or(0);
-            grown(&format!("memory of a {role}"), mib(*bytes), mib(later))?;
-        }
-        for (role, count) in &before.descriptors {
-            let later = after.descriptors.get(role).copied().unwrap_or(0);
-            grown(&format!("descriptors of a {role}"), count.to_string(), later.to_string())?;
-        }
-        for (name, before, after) in [
-            ("mounts", before.mounts, after.mounts),
-            ("control groups", before.cgroups, after.cgroups),
-            ("processes", before.processes, after.processes),
-            ("zombies", before.zombies, after.zombies),
-            ("outgoing", before.outgoing, after.outgoing),
-        ] {
-            grown(name, before.to_string(), after.to_string())?;
-        }
-        for skipped in &self.skipped {
-            writeln!(f, "SKIPPED {skipped}")?;
-        }
+        self.write_faults(f)?;
+        self.write_work(f)?;
+        self.write_taken(f)?;
+        self.skipped.iter().try_for_each(|skipped| writeln!(f, "SKIPPED {skipped}"))?;
         let said = [("lost", &self.lost), ("wrong", &self.wrong), ("stuck", &self.stuck)];
-        for (name, lines) in said.into_iter().chain([("death", &self.deaths), ("panic", &self.panics)]) {
+        for (name, lines) in
+            said.into_iter().chain([("death", &self.deaths), ("panic", &self.panics)])
+        {
             lines.iter().try_for_each(|line| writeln!(f, "{name}: {line}"))?;
         }
         self.doubled.iter().try_for_each(|it| writeln!(f, "doubled: {it:?}"))?;
         self.late.iter().try_for_each(|it| writeln!(f, "late: {it:?}"))
+    }
+}
+
+/// One line of the table.
+fn line(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {
+    writeln!(f, "{name:<40} {value:>12}")
+}
+
+fn grown(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    [before, after]: [impl fmt::Display; 2],
+) -> fmt::Result {
+    writeln!(f, "  {name:<25} {before:>12} {after:>12}")
+}
+
+impl Report {
+    fn write_faults(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        line(f, "seed", self.seed)?;
+        line(f, "minutes of faults", format_args!("{:.1}", self.minutes))?;
+        line(f, "faults", self.all_faults())?;
+        self.faults.iter().try_for_each(|(kind, count)| line(f, &format!("  {kind}"), count))?;
+        line(f, "  drawn, and nothing to hit", self.missed)?;
+        let names = ["relayed", "dropped", "doubled", "delayed", "corrupted"];
+        let mut datagrams = names.iter().zip(self.datagrams);
+        datagrams.try_for_each(|(what, count)| line(f, &format!("datagrams {what}"), count))
+    }
+
+    fn write_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        line(f, "jobs", self.jobs)?;
+        line(f, "  taken without our hearing of it", self.unheard)?;
+        line(f, "subprograms", self.subprograms)?;
+        line(f, "  succeeded", self.succeeded)?;
+        line(f, "  cancelled", self.cancelled)?;
+        line(f, "  attempts", self.attempts)?;
+        line(f, "  attempts that the lab failed", self.failures)?;
+        line(f, "  moves", self.moves)?;
+        line(f, "  retreats", self.retreats)?;
+        line(f, "processes seen", self.witnessed)?;
+        line(f, "succeeded, and not seen to end", self.unwitnessed)?;
+        let mut failings = self.failings().into_iter();
+        failings.try_for_each(|(name, count)| line(f, &name.to_uppercase(), count))?;
+        line(f, "time to calm", format_args!("{:.1} s", self.calm_s))?;
+        line(f, "keys of owners", self.keys)?;
+        let late = format!("beside an owner after {:.0} ms", self.late_after_s * 1e3);
+        line(f, &late, self.late.len())?;
+        let hung = self.late.iter().filter(|late| late.hung).count();
+        line(f, "  of these, by agents that stood still", hung)?;
+        line(f, "  the latest", format_args!("{:.3} s", self.latest_s()))?;
+        line(f, "daemons that died by themselves", self.deaths.len())?;
+        line(f, "usage records told", self.usage.told)?;
+        line(f, "  kept", self.usage.kept)?;
+        line(f, "  gaps", self.usage.gaps)?;
+        line(f, "  repeats", self.usage.repeats)
+    }
+
+    fn write_taken(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let both = [&self.before, &self.after];
+        grown(f, "taken", ["before", "after"])?;
+        for role in self.before.memory_bytes.keys() {
+            let of = |taken: &Taken| taken.memory_bytes.get(role).copied().unwrap_or(0);
+            let mib = both.map(|taken| format!("{:.1} MiB", of(taken) as f64 / f64::from(1 << 20)));
+            grown(f, &format!("memory of a {role}"), mib)?;
+        }
+        for role in self.before.descriptors.keys() {
+            let of = |taken: &Taken| taken.descriptors.get(role).copied().unwrap_or(0);
+            grown(f, &format!("descriptors of a {role}"), both.map(of))?;
+        }
+        grown(f, "mounts", both.map(|taken| taken.mounts))?;
+        grown(f, "control groups", both.map(|taken| taken.cgroups))?;
+        grown(f, "processes", both.map(|taken| taken.processes))?;
+        grown(f, "zombies", both.map(|taken| taken.zombies))?;
+        grown(f, "outgoing", both.map(|taken| taken.outgoing))
     }
 }

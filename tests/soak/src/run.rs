@@ -17,7 +17,7 @@ use crate::schedule::Schedule;
 use crate::usage::Usage;
 use crate::user::{Means, Settled, User};
 use crate::watcher::Watcher;
-use crate::witness::{Account, Stream};
+use crate::witness::{Account, Owners, Stream};
 use crate::world::World;
 
 /// How much there is to be of it.
@@ -92,14 +92,16 @@ pub fn run(plan: &Plan) -> Result<std::result::Result<Report, String>> {
     if let Some(to) = &plan.keep {
         keep(to, &world, &streams).with_context(|| format!("cannot keep in {}", to.display()))?;
     }
-    let World { lab, proxy, user, keys, deaths, .. } = world;
+    let World { lab, proxy, user, keys, hung, deaths, .. } = world;
+    let owners = Owners { keys: &keys, hung: &hung };
     let (relayed, met) = proxy.settings.counts();
     let settled = user.settle()?;
     proxy.stop()?;
     drop(lab);
     let account = Account::new(&streams);
     let unwitnessed = settled.succeeded.iter().filter(|it| !account.ended(**it)).count();
-    let Settled { jobs, unheard, subprograms, succeeded, cancelled, lost, wrong, stuck, .. } = settled;
+    let Settled { jobs, unheard, subprograms, succeeded, cancelled, lost, wrong, stuck, .. } =
+        settled;
     Ok(Ok(Report {
         seed: plan.seed,
         hosts: plan.hosts,
@@ -125,7 +127,7 @@ pub fn run(plan: &Plan) -> Result<std::result::Result<Report, String>> {
         stuck,
         calm_s: calm.as_secs_f64(),
         keys: keys.len(),
-        late: account.late(&keys, nanoseconds(plan.late), nanoseconds(QUIET)),
+        late: account.late(owners, nanoseconds(plan.late), nanoseconds(QUIET)),
         late_after_s: plan.late.as_secs_f64(),
         deaths,
         panics,
@@ -213,8 +215,13 @@ fn calm_down(plan: &Plan, world: &mut World) -> Result<Duration> {
     world.calm()?;
     world.user.submits_no_more();
     let begun = Clock.now();
-    while world.user.open() > 0 && Clock.now().since(begun) < plan.calm {
+    let mut open = usize::MAX;
+    while open > 0 && Clock.now().since(begun) < plan.calm {
         world.pass(Duration::from_millis(100))?;
+        if world.user.open() < open {
+            open = world.user.open();
+            world.note(&format!("{open} jobs are to end"));
+        }
     }
     Ok(Clock.now().since(begun))
 }

@@ -61,7 +61,11 @@ pub enum Fault {
     /// The owner types so many keys, half a second apart.
     Owner(usize, u8),
     /// Nothing new starts there; with `now`, what can move does.
-    Drain { host: usize, now: bool, span: Duration },
+    Drain {
+        host: usize,
+        now: bool,
+        span: Duration,
+    },
     /// The host gets another address.
     Address(usize),
 }
@@ -212,7 +216,9 @@ mod tests {
         let faults: Vec<_> = Schedule::new(1, 4).take(1_000).map(|(_, fault)| fault).collect();
         let kinds: BTreeSet<_> = faults.iter().map(Fault::kind).collect();
         assert_eq!(kinds.len(), 23, "{kinds:?}");
-        let cut = faults.iter().filter_map(|it| if let Fault::Cut(host, _) = it { Some(host) } else { None });
+        let cut = faults
+            .iter()
+            .filter_map(|it| if let Fault::Cut(host, _) = it { Some(host) } else { None });
         assert_eq!(cut.collect::<BTreeSet<_>>().len(), 4);
     }
 }

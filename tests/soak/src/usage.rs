@@ -64,9 +64,12 @@ impl Usage {
     }
 }
 
-/// How an agent logs a transition.
+/// How an agent logs a transition: `.. INFO pts/0, 0.4 s ago cause=TTY`.
 fn is_transition(line: &str) -> bool {
-    line.contains("gleaner_agent::event_loop") && line.contains("cause=")
+    let cause = line.rsplit_once(" cause=").map(|(_, cause)| cause);
+    cause.is_some_and(|cause| {
+        !cause.is_empty() && cause.bytes().all(|it| it.is_ascii_uppercase() || it == b'_')
+    })
 }
 
 #[cfg(test)]
@@ -75,8 +78,16 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_transition_is_known_in_a_log() {
+        assert!(is_transition("2026-11-23T07:11:30Z  INFO pts/0, 0.4 s ago cause=TTY"));
+        assert!(!is_transition("2026-11-23T07:11:31Z  INFO stopping"));
+        assert!(!is_transition("2026-11-23T07:11:31Z  WARN it ended cause=no space left"));
+    }
+
     fn counted(numbers: &[(&str, u64)]) -> Usage {
-        let row = |(life, number): &(&str, u64)| json!({"boot": "b", "life": life, "sequence": number});
+        let row =
+            |(life, number): &(&str, u64)| json!({"boot": "b", "life": life, "sequence": number});
         let mut usage = Usage::default();
         usage.count(&numbers.iter().map(row).collect::<Vec<_>>());
         usage

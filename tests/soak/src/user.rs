@@ -163,7 +163,8 @@ impl AtWork {
             let after = job.job.cancelled_after;
             !job.ended && !job.cancelled && after.is_some_and(|after| now.since(job.at) > after)
         };
-        let due: Vec<_> = locked(&self.shared.jobs).iter().filter(is_due).map(|job| job.id).collect();
+        let due: Vec<_> =
+            locked(&self.shared.jobs).iter().filter(is_due).map(|job| job.id).collect();
         for id in due {
             // Also if no answer comes: it may have been cancelled.
             self.change(id, |job| job.cancelled = true);
@@ -179,7 +180,8 @@ impl AtWork {
     }
 
     fn submit(&mut self, client: &BlockingClient) -> Result<()> {
-        while !self.shared.enough.load(Ordering::Relaxed) && self.unfinished() < self.means.unfinished
+        while !self.shared.enough.load(Ordering::Relaxed)
+            && self.unfinished() < self.means.unfinished
         {
             let hash = client.with(async |client| client.put_bytes(&self.means.guest).await)?;
             // Whatever comes of this one, its number is used: two jobs have no name in common.
@@ -237,7 +239,8 @@ impl Settled {
     fn read(client: &BlockingClient, seed: u64, accepted: &[Submitted]) -> Result<Self> {
         let mut settled = Self::default();
         let listed = client.rows(&Request::Jobs)?.into_iter();
-        let listed = listed.filter_map(|row| if let Reply::Job(row) = row { Some(*row) } else { None });
+        let listed =
+            listed.filter_map(|row| if let Reply::Job(row) = row { Some(*row) } else { None });
         let listed: BTreeMap<JobId, JobRow> = listed.map(|row| (row.job, row)).collect();
         for job in accepted.iter().filter(|job| !listed.contains_key(&job.id)) {
             settled.lost.push(format!("job {} was accepted and is not known", job.id));
@@ -255,7 +258,13 @@ impl Settled {
         Ok(settled)
     }
 
-    fn job(&mut self, client: &BlockingClient, job: &Job, row: &JobRow, cancelled: bool) -> Result<()> {
+    fn job(
+        &mut self,
+        client: &BlockingClient,
+        job: &Job,
+        row: &JobRow,
+        cancelled: bool,
+    ) -> Result<()> {
         self.subprograms += job.subprograms() as usize;
         if row.summary.state == JobState::Running {
             let why = client.rows(&Request::WhyJob(row.job));

@@ -141,7 +141,8 @@ mod tests {
         files.look(&hosts);
         log.write_all(b"tick 120\n").unwrap();
         fs::create_dir_all(data.path().join("outgoing/7")).unwrap();
-        fs::rename(data.path().join("places/p0/guest"), data.path().join("outgoing/7/guest")).unwrap();
+        fs::rename(data.path().join("places/p0/guest"), data.path().join("outgoing/7/guest"))
+            .unwrap();
         files.look(&hosts);
         fs::remove_dir_all(data.path().join("outgoing")).unwrap();
         log.write_all(b"end 140\n").unwrap();

@@ -11,6 +11,7 @@
 //! counts for the one that had it first.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use serde::Serialize;
 
@@ -105,6 +106,15 @@ pub struct Late {
     pub typed: u64,
     /// After the key.
     pub ran_until_s: f64,
+    /// Its agent's worker or supervisor stood still.
+    pub hung: bool,
+}
+
+/// Keys of owners, and when an agent stood still, by host.
+#[derive(Clone, Copy, Debug)]
+pub struct Owners<'a> {
+    pub keys: &'a [(usize, u64)],
+    pub hung: &'a [(usize, Range<u64>)],
 }
 
 /// All that was seen.
@@ -175,17 +185,24 @@ impl Account {
 
     /// Signs of life between `bound_ns` and `quiet_ns` after a key at that host: the last
     /// for each key and subprogram.
-    pub fn late(&self, keys: &[(usize, u64)], bound_ns: u64, quiet_ns: u64) -> Vec<Late> {
+    pub fn late(&self, owners: Owners<'_>, bound_ns: u64, quiet_ns: u64) -> Vec<Late> {
         let mut found = vec![];
-        for (host, typed) in keys {
+        for (host, typed) in owners.keys {
+            let after = *typed..typed + quiet_ns;
+            let hung = owners
+                .hung
+                .iter()
+                .any(|(at, span)| at == host && span.start < after.end && after.start < span.end);
             let Some(signs) = self.alive.get(host) else { continue };
             let from = signs.partition_point(|(stamp, _)| *stamp <= typed + bound_ns);
             let to = signs.partition_point(|(stamp, _)| *stamp < typed + quiet_ns);
-            let last: BTreeMap<_, _> =
-                signs[from..to.max(from)].iter().map(|(stamp, subprogram)| (*subprogram, *stamp)).collect();
+            let last: BTreeMap<_, _> = signs[from..to.max(from)]
+                .iter()
+                .map(|(stamp, subprogram)| (*subprogram, *stamp))
+                .collect();
             for (subprogram, stamp) in last {
                 let ran_until_s = (stamp - typed) as f64 / 1e9;
-                found.push(Late { subprogram, host: *host, typed: *typed, ran_until_s });
+                found.push(Late { subprogram, host: *host, typed: *typed, ran_until_s, hung });
             }
         }
         found
@@ -265,18 +282,22 @@ mod tests {
     fn a_guest_beside_its_owner_is_seen_and_one_that_stands_still_is_not() {
         let second = 1_000_000_000;
         let log = |stamps: &[u64]| {
-            let ticks: String = stamps.iter().map(|stamp| format!("tick {stamp}\n")).collect();
-            stream(0, &format!("start 12.3 1\n{ticks}"))
+            let mut stream = stream(0, "start 12.3 1\n");
+            for stamp in stamps {
+                stream.read(format!("tick {stamp}\n").as_bytes());
+            }
+            stream
         };
-        let keys = [(0, 10 * second)];
-        let late = |stamps: &[u64]| {
-            Account::new(&[log(stamps)]).late(&keys, second / 4, second)
-        };
+        let (keys, hung) =
+            ([(0, 10 * second)], [(0, 12 * second..13 * second), (1, 0..99 * second)]);
+        let owners = Owners { keys: &keys, hung: &hung };
+        let late = |stamps: &[u64]| Account::new(&[log(stamps)]).late(owners, second / 4, second);
         let in_time = 10 * second + second / 5;
         assert_eq!(late(&[9 * second, in_time, 11 * second]), []);
         let found = late(&[9 * second, in_time, 10 * second + second / 2]);
         assert_eq!(found.len(), 1);
         assert!((found[0].ran_until_s - 0.5).abs() < 1e-9);
+        assert!(!found[0].hung);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! them back when their time is over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::growth::children;
+use crate::growth::worker;
 use crate::proxy::Proxy;
 use crate::schedule::{Disk, Fault, Victim, Way, Weather};
 use crate::user::User;
@@ -38,7 +39,7 @@ enum Later {
     Continue(OwnedFd),
     Start(Victim),
     PlugIn(usize),
-    /// Pulls the plug out again, so many times, each for so long.
+    /// The plug is moved so many times more, the last time in.
     Flap(usize, u8, Duration),
     BothWays(usize, Way, String),
     Fine(Weather),
@@ -61,6 +62,8 @@ pub struct World {
     looked: Moment,
     /// Keys by host and time.
     pub keys: Vec<(usize, u64)>,
+    /// Hosts whose worker or supervisor stood still, and when.
+    pub hung: Vec<(usize, Range<u64>)>,
     pub deaths: Vec<String>,
     /// Of agents or their workers.
     pub agents_killed: u64,
@@ -80,6 +83,7 @@ impl World {
             random: StdRng::seed_from_u64(seed),
             looked: Clock.now(),
             keys: vec![],
+            hung: vec![],
             deaths: vec![],
             agents_killed: 0,
             journal: vec![],
@@ -94,7 +98,7 @@ impl World {
         let end = Clock.now() + span;
         loop {
             self.take_back(Clock.now())?;
-            self.look_after_daemons()?;
+            self.look_after_daemons();
             let now = Clock.now();
             if now >= end {
                 return Ok(());
@@ -109,6 +113,7 @@ impl World {
     /// The lab cannot do it.
     pub fn calm(&mut self) -> Result<()> {
         self.note("calm");
+        self.later.retain(|_, later| !matches!(later, Later::Key(..)));
         while !self.later.is_empty() {
             self.take_back(Moment::MAX)?;
         }
@@ -144,7 +149,7 @@ impl World {
             Fault::Stop(victim, span) => self.stop(victim, span),
             Fault::Cut(host, span) => self.unplug(host, Later::PlugIn(host), span)?,
             Fault::Flap(host, times, each) => {
-                self.unplug(host, Later::Flap(host, times, each), each)?
+                self.unplug(host, Later::Flap(host, 2 * times - 1, each), each)?
             }
             Fault::OneWay(host, way, span) => self.one_way(host, way, span)?,
             Fault::Weather(weather, percent, span) => self.weather(weather, percent, span),
@@ -168,20 +173,22 @@ impl World {
         match later {
             // Who has died meanwhile needs it no more.
             Later::Continue(pid) => drop(pidfd_send_signal(pid, Signal::CONT)),
-            Later::Start(victim) => self.start(victim)?,
+            Later::Start(victim) => self.start(victim),
             Later::PlugIn(host) => {
                 self.cut.remove(&host);
                 self.plug_in(host)?;
             }
             Later::Flap(host, left, each) => {
-                self.plug_in(host)?;
-                if left == 0 {
-                    self.cut.remove(&host);
-                    return Ok(());
+                if left % 2 == 1 {
+                    self.plug_in(host)?;
+                } else {
+                    self.pull_out(host)?;
                 }
-                self.pass_for_links(each);
-                self.pull_out(host)?;
-                self.after(each, Later::Flap(host, left - 1, each));
+                if left == 1 {
+                    self.cut.remove(&host);
+                } else {
+                    self.after(each, Later::Flap(host, left - 1, each));
+                }
             }
             Later::BothWays(host, way, address) => {
                 self.cut.remove(&host);
@@ -193,8 +200,7 @@ impl World {
             Later::Free(disk) => self.disk(disk).context("no disk")?.free()?,
             Later::Key(host, left) => {
                 self.lab.hosts[host].type_key()?;
-                let typed = u64::try_from(Clock.wall().0)?;
-                self.keys.push((host, typed));
+                self.keys.push((host, wall_ns()));
                 if left > 1 {
                     self.after(KEY_EVERY, Later::Key(host, left - 1));
                 }
@@ -212,7 +218,7 @@ impl World {
             Victim::Coordinator => self.lab.coordinator.as_ref().and_then(Daemon::pid),
             Victim::Collector => self.lab.collector.as_ref().and_then(Daemon::pid),
             Victim::Supervisor(host) => supervisor(host),
-            Victim::Worker(host) => supervisor(host).map(children)?.first().copied(),
+            Victim::Worker(host) => supervisor(host).and_then(worker),
             Victim::Keeper(host) => {
                 let keepers = keepers(&self.lab.hosts[host]);
                 let at = self.random.random_range(0..keepers.len().max(1));
@@ -244,12 +250,16 @@ impl World {
     fn stop(&mut self, victim: Victim, span: Duration) -> bool {
         let Some(handle) = self.pid(victim).and_then(handle) else { return false };
         let done = pidfd_send_signal(&handle, Signal::STOP).is_ok();
+        if let Victim::Worker(host) | Victim::Supervisor(host) = victim {
+            let from = wall_ns();
+            self.hung.push((host, from..from + u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
+        }
         self.after(span, Later::Continue(handle));
         done
     }
 
     /// As a service manager does it: again, if it did not work.
-    fn start(&mut self, victim: Victim) -> Result<()> {
+    fn start(&mut self, victim: Victim) {
         let done = match victim {
             Victim::Supervisor(host) if self.lab.hosts[host].agent.is_none() => {
                 self.lab.hosts[host].start_agent()
@@ -267,12 +277,11 @@ impl World {
             }
             self.after(Duration::from_secs(1), Later::Start(victim));
         }
-        Ok(())
     }
 
-    fn look_after_daemons(&mut self) -> Result<()> {
+    fn look_after_daemons(&mut self) {
         if Clock.now().since(self.looked) < LOOK_AFTER {
-            return Ok(());
+            return;
         }
         self.looked = Clock.now();
         let hosts = (0..self.lab.hosts.len()).map(Victim::Supervisor);
@@ -287,10 +296,9 @@ impl World {
                 *daemon = None;
                 self.note(&format!("{victim:?} died: {error:#}"));
                 self.deaths.push(format!("{victim:?}: {error:#}: {words}"));
-                self.start(victim)?;
+                self.start(victim);
             }
         }
-        Ok(())
     }
 
     // ── links ──────────────────────────────────────────────────────────────
@@ -310,11 +318,6 @@ impl World {
 
     fn plug_in(&self, host: usize) -> Result<()> {
         self.lab.hosts[host].plug_in(self.lab.network.as_ref().context("no network")?)
-    }
-
-    /// A link that flaps is up for as long as it is down.
-    fn pass_for_links(&self, each: Duration) {
-        std::thread::sleep(each.min(Duration::from_millis(500)));
     }
 
     /// Where packets of this way are sent from: whose table says to whom, by which
@@ -338,7 +341,8 @@ impl World {
             return Ok(false);
         }
         let (network, device, address) = self.ends(host, way)?;
-        let to = ["neigh", "replace", &address, "lladdr", NOBODY, "nud", "permanent", "dev", device];
+        let to =
+            ["neigh", "replace", &address, "lladdr", NOBODY, "nud", "permanent", "dev", device];
         network.ip(&to)?;
         self.after(span, Later::BothWays(host, way, address));
         Ok(true)
@@ -396,6 +400,11 @@ fn keepers(host: &LabHost) -> Vec<u32> {
     let mut found = guests.map(|path| cgroup::processes(&path)).unwrap_or_default();
     found.retain(|pid| is_keeper(*pid));
     found
+}
+
+/// As guests tell it.
+fn wall_ns() -> u64 {
+    Clock.wall().0.unsigned_abs()
 }
 
 /// Of the process that has the number now: another that gets it later is not hit.

@@ -264,7 +264,6 @@ fn short(effect: &Effect) -> Option<String> {
         Effect::Send(AgentFrame::Leaving { .. }) => "leaving".into(),
         Effect::Send(AgentFrame::Relay { to, .. }) => format!("relay to {to}"),
         Effect::Send(AgentFrame::FromRank { fence, .. }) => format!("{fence} says"),
-        Effect::Send(AgentFrame::Unready(why)) => format!("unready {why:?}"),
         Effect::Send(AgentFrame::Missing(missing)) => format!("lacks {}", missing.join(", ")),
         Effect::Send(AgentFrame::Unready(Some(why))) => format!("unready: {why}"),
         Effect::Send(AgentFrame::Unready(None)) => "ready".into(),

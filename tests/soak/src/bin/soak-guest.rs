@@ -59,7 +59,10 @@ impl Log {
     /// In one write, so that no line is half of one and half of another.
     fn say(&mut self, what: &str) {
         let now = clock_gettime(ClockId::Realtime);
-        let line = format!("{what} {}\n", i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec));
+        let line = format!(
+            "{what} {}\n",
+            i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
+        );
         if let Some(file) = &mut self.0 {
             let _ = file.write_all(line.as_bytes());
         }
