@@ -119,6 +119,8 @@ pub(crate) struct Workstation {
     pub(crate) boot: BootId,
     /// Another machine that has shown the same identity, and when.
     pub(crate) rival: Option<(Moment, String)>,
+    /// Attempts here that the store does not know: it went back in time.
+    pub(crate) unknown: BTreeSet<Fence>,
     pub(crate) leaving: Option<String>,
     /// Until when nothing new is placed here after a refusal or retreat, and
     /// why.

@@ -10,9 +10,10 @@ use gleaner_common::wire::{
     Printed,
 };
 
-use super::{Core, Draft};
+use super::{Core, Draft, WENT_BACK};
 use crate::attempt::{Return, Stage};
 use crate::event::Link;
+use crate::generation;
 use crate::record::Change;
 use crate::step::Effect;
 use crate::workstation::{Session, Standing, Workstation};
@@ -24,13 +25,23 @@ struct Hello {
     facts: Facts,
     presence: Presence,
     held: Vec<(Fence, GuestState)>,
+    seen: Fence,
 }
+
+/// Of so many unknown attempts each workstation's are named.
+const UNKNOWN_MAX: usize = 256;
+
+/// Agents without guests are heard so many times a second together, at most: a
+/// thousand of them notice that a coordinator died as soon as they would with
+/// guests, and ten thousand cost no more than with `heartbeat_without_guests`.
+const BEATS_PER_S: u32 = 500;
 
 impl Core {
     pub(super) fn heard(&mut self, draft: &mut Draft, from: Link, frame: AgentFrame) {
         let id = from.workstation;
-        if let AgentFrame::Hello { incarnation, boot, facts, presence, held } = frame {
-            return self.greeted(draft, from, Hello { incarnation, boot, facts, presence, held });
+        if let AgentFrame::Hello { incarnation, boot, facts, presence, held, seen } = frame {
+            let hello = Hello { incarnation, boot, facts, presence, held, seen };
+            return self.greeted(draft, from, hello);
         }
         if self.link(id) != Some(from) {
             // The frame is of an old connection, or came without a hello: the
@@ -78,9 +89,13 @@ impl Core {
             let reason = format!("workstation {id} is not enrolled here");
             return draft.effect(Effect::Refuse { link: from, reason });
         };
+        let known = workstation.incarnation;
         if let Some(reason) = self.is_another_machine(draft.now, id, &hello) {
             let rival = hello.facts.machine.hostname;
             self.change_workstation(draft.now, id, |w| w.see_rival(draft.now, rival));
+            return draft.effect(Effect::Refuse { link: from, reason });
+        }
+        if let Err(reason) = self.meet_later_self(draft, id, hello.seen) {
             return draft.effect(Effect::Refuse { link: from, reason });
         }
         match self.link(id) {
@@ -95,8 +110,8 @@ impl Core {
             Some(present) => draft.effect(Effect::Replace(present)),
             None => {}
         }
-        let reborn = workstation.incarnation.is_some_and(|known| known != hello.incarnation);
-        if workstation.incarnation != Some(hello.incarnation) {
+        let reborn = known.is_some_and(|known| known != hello.incarnation);
+        if known != Some(hello.incarnation) {
             let incarnation = hello.incarnation;
             draft.change(Change::Incarnation { workstation: id, incarnation });
         }
@@ -127,6 +142,8 @@ impl Core {
                 }
                 missing.retain(|other| *other != fence);
                 keep.push(fence);
+            } else {
+                self.note_unknown(draft, id, fence);
             }
         }
         let name = self.pool.get(id).map(|w| w.name.clone()).unwrap_or_default();
@@ -137,8 +154,10 @@ impl Core {
                 name,
                 lease: self.config.lease,
                 heartbeat: self.config.heartbeat,
-                heartbeat_without_guests: self.config.heartbeat_without_guests,
+                heartbeat_without_guests: self.quiet_beat(),
                 keep,
+                generation: self.fences.generation(),
+                newest: self.fences.earlier(),
             },
         );
         self.share_again(draft, id);
@@ -151,16 +170,72 @@ impl Core {
         self.resend_to_ranks(draft, id);
     }
 
+    /// How often agents without guests are heard: the more often the fewer there
+    /// are. One hears nothing of a coordinator that died until it says something.
+    fn quiet_beat(&self) -> Duration {
+        let fair = Duration::from_secs(1) * u32::try_from(self.pool.len()).unwrap_or(u32::MAX)
+            / BEATS_PER_S;
+        fair.max(self.config.heartbeat).min(self.config.heartbeat_without_guests)
+    }
+
+    /// An agent has seen a fence that this store never gave out, or has forgotten:
+    /// the store went back in time. What it gives out from now on is later.
+    fn meet_later_self(
+        &mut self,
+        draft: &mut Draft,
+        id: WorkstationId,
+        seen: Fence,
+    ) -> Result<(), String> {
+        if !self.fences.is_past(seen) {
+            if !generation::is_credible(seen, draft.wall) {
+                return Err(format!(
+                    "it has seen an attempt of generation {}, which is far in the future: \
+                     restart its agent, and look at the clocks",
+                    seen.generation
+                ));
+            }
+            let below = self.fences.begin_after(seen, draft.wall);
+            draft.change(Change::FencesReserved { below });
+            let programs = self.jobs.iter().filter(|(_, job)| job.program.is_some());
+            self.outdated.extend(programs.map(|(id, _)| (*id, WENT_BACK)));
+        }
+        if self.fences.is_forgotten(seen) {
+            if self.later_self.is_none_or(|(_, known)| known < seen) {
+                self.later_self = Some((id, seen));
+            }
+            let generation = self.fences.generation();
+            draft.effect(Effect::WentBack { workstation: id, seen, generation });
+        }
+        Ok(())
+    }
+
+    /// The store does not know this attempt: has it ever?
+    fn note_unknown(&mut self, draft: &mut Draft, workstation: WorkstationId, fence: Fence) {
+        if !self.fences.is_forgotten(fence) {
+            return;
+        }
+        let is_news = self.change_workstation(draft.now, workstation, |w| {
+            w.unknown.len() < UNKNOWN_MAX && w.unknown.insert(fence)
+        });
+        if is_news == Some(true) {
+            draft.effect(Effect::Unknown { workstation, fence });
+        }
+    }
+
+    /// A workstation that has seen what the store does not know, and what: the
+    /// store went back in time.
+    pub fn later_self(&self) -> Option<(&str, Fence)> {
+        let (id, seen) = self.later_self?;
+        Some((self.workstation_name(id)?, seen))
+    }
+
     /// A cloned image has the identity of the machine that it was made from.
     /// Which of them came first goes on, as long as it is heard.
     fn is_another_machine(&self, now: Moment, id: WorkstationId, hello: &Hello) -> Option<String> {
         let present = self.pool.get(id)?;
         present.session.as_ref()?;
-        let beats = if present.attempts().len() > 0 {
-            self.config.heartbeat
-        } else {
-            self.config.heartbeat_without_guests
-        };
+        let beats =
+            if present.attempts().len() > 0 { self.config.heartbeat } else { self.quiet_beat() };
         let is_heard = now.since(present.heard) <= beats * 2;
         let is_other = present.boot != hello.boot && present.boot != BootId::default();
         (is_heard && is_other).then(|| {
@@ -218,6 +293,7 @@ impl Core {
         if !self.is_placed_at(fence, id) {
             // The attempt was given up or cancelled, or its end was told
             // before.
+            self.note_unknown(draft, id, fence);
             let frame = if event.is_end() {
                 CoordinatorFrame::Acknowledge { fence }
             } else {

@@ -394,7 +394,9 @@ impl Lab {
     // ── the coordinator ────────────────────────────────────────────────────
 
     fn coordinator_starts(&mut self) {
-        let restored = self.store.restored(self.setting.hosts);
+        let mut restored = self.store.restored(self.setting.hosts);
+        let change = restored.begin_generation(self.wall());
+        self.store.commit(&Step { changes: vec![change], ..Step::default() });
         let core = Core::restore(self.now, self.wall(), self.setting.config.clone(), restored);
         self.witness.check_restored(&core, &self.store);
         self.core = Some(core);
@@ -500,6 +502,7 @@ impl Lab {
             }
             Effect::Answer { answer: Answer::Cancelled(_) | Answer::No(_), .. } => {}
             Effect::Progress(summary) => self.witness.progressed(&summary),
+            Effect::WentBack { .. } | Effect::Unknown { .. } => {}
             Effect::Unneeded(parts) => self.cuts.drop(parts, &self.store),
         }
     }
