@@ -27,7 +27,8 @@ use serde::{Deserialize, Serialize};
 use crate::amounts::{Amounts, UNKNOWN};
 use crate::fingerprint::Fingerprint;
 use crate::id::{
-    BootId, ContentHash, Fence, Incarnation, JobId, MachineId, SubprogramId, WorkstationId,
+    BootId, ContentHash, Fence, Generation, Incarnation, JobId, MachineId, SubprogramId,
+    WorkstationId,
 };
 use crate::job::{JobSpec, Limits, OnBusy, Outcome};
 use crate::machine::Machine;
@@ -370,6 +371,9 @@ pub enum AgentFrame {
         presence: Presence,
         /// Guests here, and ends not acknowledged yet follow as `Attempt`.
         held: Vec<(Fence, GuestState)>,
+        /// The latest attempt that it was ever offered. A coordinator that does not
+        /// know it has lost its memory since.
+        seen: Fence,
     },
     /// Renews the lease. The agent's lease runs from when it *sent* this.
     Heartbeat {
@@ -427,6 +431,10 @@ pub enum CoordinatorFrame {
         heartbeat_without_guests: Duration,
         /// Of the held guests, these are still wanted; stop all others.
         keep: Vec<Fence>,
+        /// Of later attempts of earlier generations the coordinator knows nothing:
+        /// those that have ended are told again.
+        generation: Generation,
+        newest: Fence,
     },
     HeartbeatAck {
         sequence: u64,

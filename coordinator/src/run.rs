@@ -106,7 +106,8 @@ pub async fn serve(
     config.check()?;
     let _lock = lock(&config.data)?;
     let mut store = Store::open(&config.data)?;
-    let (restored, records) = store.load()?;
+    let (mut restored, records) = store.load()?;
+    store.commit(&[Write::Change(restored.begin_generation(Clock::new().wall()))])?;
     let directory = Directory::restore(records).with_certificate_life(config.certificate_life);
     let directory = Arc::new(RwLock::new(directory));
     let authority = Authority::load_or_create(&config.data)?;

@@ -180,6 +180,7 @@ impl<'a> QueueRun<'a> {
                 facts: Facts { speed: start.speed, ..facts.clone() },
                 presence: presence(!start.idle, Duration::from_nanos(start.since), start.load_1m),
                 held: vec![],
+                seen: gleaner_common::id::Fence::default(),
             };
             self.hear(place, hello);
         }

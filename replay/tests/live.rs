@@ -92,6 +92,7 @@ impl Live<'_> {
             facts: Facts { cores: 1, places: 1, ..Facts::default() },
             presence,
             held: vec![],
+            seen: gleaner_common::id::Fence::default(),
         };
         let from = Link { workstation, serial: 1 };
         let enrolled = Event::Enrolled { workstation, name: workstation.to_string() };

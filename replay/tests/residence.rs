@@ -242,6 +242,7 @@ impl<'a> Live<'a> {
             },
             presence: self.presence(place, owner.since),
             held: vec![],
+            seen: gleaner_common::id::Fence::default(),
         };
         let from = link(place);
         let name = format!("host{place}");

@@ -9,6 +9,7 @@
 //!
 //! Knows nothing of cgroups, sockets, files or the wall clock.
 
+mod delivered;
 mod event;
 mod offers;
 mod patience;
@@ -19,10 +20,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use gleaner_common::amounts::Amounts;
-use gleaner_common::id::{BootId, Fence, Incarnation, JobId, PlaceId};
+use gleaner_common::id::{BootId, Fence, Generation, Incarnation, JobId, PlaceId};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Facts, Presence};
 
+use self::delivered::Delivered;
 pub use self::event::Event;
 use self::offers::{Attempt, Job};
 use self::patience::Experience;
@@ -112,8 +114,13 @@ pub struct Agent {
     jobs: BTreeMap<JobId, Job>,
     /// Ends that are not acknowledged yet.
     ends: BTreeMap<Fence, AttemptEvent>,
-    /// The newest attempt ever offered.
+    /// Those that are.
+    delivered: Delivered,
+    /// The coordinator's life, as it said last.
+    generation: Generation,
+    /// The newest attempt that was accepted, and the newest that was offered.
     newest: Fence,
+    seen: Fence,
     linked: bool,
     /// As the coordinator knows it.
     shown: Option<(bool, u16, bool, u32)>,
@@ -150,7 +157,10 @@ impl Agent {
             riders: BTreeSet::new(),
             jobs: BTreeMap::new(),
             ends: BTreeMap::new(),
-            newest: Fence::of(0),
+            delivered: Delivered::default(),
+            generation: Generation::default(),
+            newest: Fence::default(),
+            seen: Fence::default(),
             linked: false,
             shown: None,
             shown_missing: vec![],
@@ -369,6 +379,7 @@ impl Agent {
             facts,
             presence: self.occupancy.presence(now),
             held: self.held(),
+            seen: self.seen,
         });
         let ends = self.ends.values().cloned();
         out.then.extend(ends.map(|end| Effect::Send(AgentFrame::Attempt(end))));
@@ -378,11 +389,21 @@ impl Agent {
     fn hear(&mut self, now: Moment, frame: CoordinatorFrame, out: &mut Out) {
         match frame {
             CoordinatorFrame::Welcome {
-                lease, heartbeat, heartbeat_without_guests, keep, ..
+                lease,
+                heartbeat,
+                heartbeat_without_guests,
+                keep,
+                generation,
+                newest,
+                ..
             } => {
                 self.refused = None;
                 self.lease.grant(Grant { lease, heartbeat, heartbeat_without_guests });
                 self.keep_only(now, &keep, out);
+                self.generation = generation;
+                for end in self.delivered.take_unknown(generation, newest) {
+                    self.tell(end, out);
+                }
                 // It tells of them, if there are any.
                 self.riders.clear();
             }
@@ -392,7 +413,9 @@ impl Agent {
             CoordinatorFrame::Offer(offer) => self.offered(now, &offer, out),
             CoordinatorFrame::Cancel { fence } => self.cancel(now, fence, out),
             CoordinatorFrame::Acknowledge { fence } => {
-                self.ends.remove(&fence);
+                if let Some(end) = self.ends.remove(&fence) {
+                    self.delivered.keep(end, self.generation);
+                }
             }
             CoordinatorFrame::Refused { reason } => self.refused = Some(reason),
             CoordinatorFrame::Depart { fence, keep, to } => {

@@ -248,6 +248,8 @@ impl Shared {
                 heartbeat: SHORT_LEASE / 8,
                 heartbeat_without_guests: SHORT_LEASE / 4,
                 keep: held.iter().map(|(fence, _)| *fence).collect(),
+                generation: gleaner_common::id::Generation::default(),
+                newest: gleaner_common::id::Fence::default(),
             }),
             AgentFrame::Heartbeat { sequence, .. } => {
                 Some(CoordinatorFrame::HeartbeatAck { sequence: *sequence })

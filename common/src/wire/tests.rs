@@ -133,9 +133,10 @@ fn what_agents_say() {
         facts,
         presence: presence(),
         held: vec![(Fence::of(300), GuestState::Suspended)],
+        seen: Fence { generation: Generation(2), number: 5 },
     };
     let expected = format!(
-        "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}0101610001ac02010201{}010164{PRESENCE}01ac0202",
+        "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}0101610001ac02010201{}010164{PRESENCE}01ac02028580808020",
         ab(16),
         "cd".repeat(16)
     );
@@ -199,8 +200,10 @@ fn what_the_coordinator_says() {
         heartbeat: Duration::from_secs(3),
         heartbeat_without_guests: Duration::from_secs(15),
         keep: vec![Fence::of(4)],
+        generation: Generation(2),
+        newest: Fence { generation: Generation(1), number: 5 },
     };
-    check(&welcome, "000701770a0003000f000104");
+    check(&welcome, "000701770a0003000f000104028580808010");
     check(&CoordinatorFrame::HeartbeatAck { sequence: 5 }, "0105");
     let job = CoordinatorFrame::Job { job: JobId(6), spec: Box::new(spec()) };
     check(&job, &format!("0206{}", spec_hex()));

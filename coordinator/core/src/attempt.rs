@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::id::{Fence, Generation, JobId, WorkstationId};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::GuestState;
 
+use crate::generation;
 use crate::job::{Job, Position};
 use crate::record::{AttemptRecord, Change, Coming};
 
@@ -129,19 +130,51 @@ const RESERVED_AT_ONCE: u64 = 10_000;
 pub(crate) struct Fences {
     next: Fence,
     below: Fence,
+    /// The newest of earlier generations, as far as the store knows.
+    earlier: Fence,
 }
 
 impl Default for Fences {
     fn default() -> Self {
-        Self::new(Fence::default())
+        Self::new(Fence::default(), Fence::default())
     }
 }
 
 impl Fences {
     /// Goes on after all fences that earlier lives may have given out.
-    pub(crate) fn new(below: Fence) -> Self {
+    pub(crate) fn new(below: Fence, earlier: Fence) -> Self {
         let next = below.max(Fence::of(1));
-        Self { next, below: next }
+        Self { next, below: next, earlier }
+    }
+
+    pub(crate) fn generation(&self) -> Generation {
+        self.next.generation
+    }
+
+    /// The newest of earlier generations, as far as the store knows.
+    pub(crate) fn earlier(&self) -> Fence {
+        self.earlier
+    }
+
+    /// May this one have been given out in this generation, or in one before?
+    pub(crate) fn is_past(&self, fence: Fence) -> bool {
+        fence < self.next
+    }
+
+    /// Was this one given out before this generation, without the store's
+    /// knowing? Then the store went back in time since.
+    pub(crate) fn is_forgotten(&self, fence: Fence) -> bool {
+        self.earlier < fence && fence.generation < self.next.generation
+    }
+
+    /// Goes on in a generation after what was seen; gives the reservation.
+    pub(crate) fn begin_after(&mut self, seen: Fence, wall: WallTime) -> Fence {
+        self.earlier = Fence::unpacked(self.next.packed() - 1);
+        let generation = generation::next(self.generation().max(seen.generation), wall);
+        let number = self.next.number.max(seen.number.saturating_add(1));
+        self.next = Fence { generation, number };
+        self.below = self.next;
+        self.below
     }
 
     /// The lowest fence that may be given out from now on.
@@ -170,7 +203,7 @@ mod tests {
         let mut reserved = Fence::of(0);
         let mut last = Fence::of(0);
         for life in 0..3 {
-            let mut fences = Fences::new(reserved);
+            let mut fences = Fences::new(reserved, Fence::default());
             for _ in 0..25_000 + life {
                 let (fence, reservation) = fences.next();
                 reserved = reservation.unwrap_or(reserved);

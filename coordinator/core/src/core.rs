@@ -103,6 +103,9 @@ impl Default for Config {
     }
 }
 
+const UNREADABLE: &str = "the coordinator was restarted, and cannot read what had happened to it";
+const WENT_BACK: &str = "the coordinator's store went back to an earlier time";
+
 /// The coordinator's brain.
 #[derive(Debug, Default)]
 pub struct Core {
@@ -131,10 +134,13 @@ pub struct Core {
     timer_of: BTreeMap<JobId, Moment>,
     /// There is more to place than one step places.
     more_to_place: bool,
-    /// Programs whose journal does not read: they begin again.
-    unreadable: Vec<JobId>,
+    /// Programs that begin again, each with the reason: their journals do not
+    /// read, or are older than their ranks.
+    outdated: Vec<(JobId, &'static str)>,
     /// What an earlier life learned of owners and this one cannot read.
     forgotten: Vec<Forgotten>,
+    /// The latest of the fences that agents have seen and the store does not know.
+    later_self: Option<(WorkstationId, Fence)>,
 }
 
 /// A step while it is being made, and the jobs that it changes.
@@ -195,7 +201,7 @@ impl Core {
             shares: Shares::new(now, config.shares.clone()),
             schedule: Schedule::new(&config.scheduler),
             config,
-            fences: Fences::new(fences_below),
+            fences: Fences::new(fences_below, restored.newest),
             last_job: restored.last_job.max(newest_job).unwrap_or_default(),
             ..Self::default()
         };
@@ -224,7 +230,7 @@ impl Core {
                 job.restore_replica(record);
             }
         }
-        core.restore_programs(now, &restored.events);
+        core.restore_programs(now, &restored.events, restored.is_copy);
         core.restore_usage((now, wall), &restored.usage, &restored.attempts);
         core.restore_attempts(now, restored.attempts);
         let ids: Vec<JobId> = core.jobs.keys().copied().collect();
@@ -298,7 +304,7 @@ impl Core {
 
     /// Restores programs from their journals, and what their ended ranks have
     /// left to deliver.
-    fn restore_programs(&mut self, now: Moment, events: &[ProgramEvent]) {
+    fn restore_programs(&mut self, now: Moment, events: &[ProgramEvent], is_copy: bool) {
         let ids: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
@@ -307,7 +313,9 @@ impl Core {
             let program =
                 Program::restore(now, spec, of.map(|event| (event.life, event.bytes.as_slice())));
             if program.is_none() {
-                self.unreadable.push(id);
+                self.outdated.push((id, UNREADABLE));
+            } else if is_copy {
+                self.outdated.push((id, WENT_BACK));
             }
             let (ranks, floor) = (job.spec().indexes.len(), self.fences.floor());
             let anew = || Program::new(now, spec, ranks, floor).in_life(job.progress().life);
@@ -389,7 +397,7 @@ impl Core {
     /// When `wake` is due: ask again after every `handle` and `wake`. A time
     /// that has passed says that there is more to place than one step places.
     pub fn deadline(&self) -> Option<Moment> {
-        if self.more_to_place || !self.unreadable.is_empty() {
+        if self.more_to_place || !self.outdated.is_empty() {
             return Some(Moment::ZERO);
         }
         let program = self.timers.first().map(|(at, _)| *at);
@@ -412,8 +420,7 @@ impl Core {
         while let Some((_, id)) = self.pool.first_due().filter(|(at, _)| *at <= now) {
             self.workstation_is_due(&mut draft, id);
         }
-        for id in std::mem::take(&mut self.unreadable) {
-            let why = "the coordinator was restarted, and cannot read what had happened to it";
+        for (id, why) in std::mem::take(&mut self.outdated) {
             self.begin_again(&mut draft, id, why, false);
         }
         let due: Vec<JobId> =

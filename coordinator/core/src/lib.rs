@@ -19,6 +19,7 @@
 mod attempt;
 mod core;
 mod event;
+mod generation;
 mod job;
 mod needs;
 mod negotiation;

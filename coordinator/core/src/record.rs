@@ -18,6 +18,7 @@ use gleaner_common::report::{
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::Finished;
 
+use crate::generation;
 use crate::outlook::LearnedRecord;
 
 /// A row that is new or looks different.
@@ -205,6 +206,11 @@ pub struct Restored {
     pub attempts: Vec<AttemptRecord>,
     /// From the last `Change::FencesReserved`; the default if there is none.
     pub fences_below: Fence,
+    /// The newest attempt, ended or not.
+    pub newest: Fence,
+    /// The store is known to have been brought back from a copy: programs know more
+    /// of what they did than their journals.
+    pub is_copy: bool,
     /// The highest number of any job, ended ones included.
     pub last_job: Option<JobId>,
     /// The events of those jobs' programs, in order.
@@ -214,6 +220,16 @@ pub struct Restored {
     pub learned: Vec<LearnedRecord>,
     /// Workstations where nothing new is placed.
     pub drained: Vec<WorkstationId>,
+}
+
+impl Restored {
+    /// Begins a generation, as every start does. The change is to be durable
+    /// before the core that starts from this hears anybody.
+    pub fn begin_generation(&mut self, wall: WallTime) -> Change {
+        let Fence { generation, number } = self.fences_below;
+        self.fences_below = Fence { generation: generation::next(generation, wall), number };
+        Change::FencesReserved { below: self.fences_below }
+    }
 }
 
 impl JobProgress {

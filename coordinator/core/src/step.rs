@@ -1,7 +1,7 @@
 //! The core's answer to an event: what must be durable, then what is to be
 //! done.
 
-use gleaner_common::id::{ContentHash, JobId};
+use gleaner_common::id::{ContentHash, Fence, Generation, JobId, WorkstationId};
 use gleaner_common::report::JobSummary;
 use gleaner_common::wire::CoordinatorFrame;
 
@@ -40,6 +40,12 @@ pub enum Effect {
     /// These staged parts of snapshots are not needed any more, as far as
     /// their program goes. Left alone, they only take up room.
     Unneeded(Vec<ContentHash>),
+    /// Tell people: this workstation has seen an attempt that the store does not
+    /// know. The store went back in time.
+    WentBack { workstation: WorkstationId, seen: Fence, generation: Generation },
+    /// Tell people: what this attempt came to, or was to come to, is nothing that
+    /// the store knows.
+    Unknown { workstation: WorkstationId, fence: Fence },
 }
 
 /// The answer to a request.

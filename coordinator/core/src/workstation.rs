@@ -139,6 +139,8 @@ pub(crate) struct Workstation {
     pub(crate) speakers: Speakers,
     /// Another machine that has shown the same identity.
     pub(crate) copy: Option<Copy>,
+    /// Attempts here that the store does not know: it went back in time.
+    pub(crate) unknown: BTreeSet<Fence>,
     pub(crate) leaving: Option<String>,
     /// Until when nothing new is placed here after a refusal or retreat, and
     /// why.
@@ -378,9 +380,9 @@ impl Workstation {
     }
 
     /// How its speaker was heard so far, for when another wants to be.
-    pub(crate) fn contact(&self, now: Moment, config: &Config) -> Contact {
+    pub(crate) fn contact(&self, now: Moment, (beat, quiet_beat): (Duration, Duration)) -> Contact {
         let has_attempts = !self.attempts.is_empty();
-        let beats = if has_attempts { config.heartbeat } else { config.heartbeat_without_guests };
+        let beats = if has_attempts { beat } else { quiet_beat };
         let is_heard = self.session.is_some() && now.since(self.heard) <= beats * 2;
         let lease_until = if has_attempts { self.lease_until + GRACE } else { Moment::ZERO };
         Contact { is_heard, heard: self.heard, lease_until }

@@ -301,6 +301,13 @@ impl Brain {
                     }
                 }
                 Effect::Progress(summary) => self.progress(summary),
+                Effect::WentBack { workstation, seen, generation } => tracing::warn!(
+                    "{workstation} has seen attempt {seen}, which this store does not know: it \
+                     went back to an earlier time; what it gives out is of generation {generation}"
+                ),
+                Effect::Unknown { workstation, fence } => tracing::warn!(
+                    "attempt {fence} at {workstation} is not known here: it is newer than this store"
+                ),
                 // Should there be too many, the next great sweep finds them.
                 Effect::Unneeded(parts) => drop(self.unneeded.try_send(parts)),
             }

@@ -29,10 +29,9 @@ const JOB: &str = "SELECT *, (SELECT group_concat(note, char(10) ORDER BY line) 
 impl Tables {
     /// Everything that has not ended.
     pub(super) fn restored(&self) -> Read<Restored> {
-        let fences_below: Option<i64> =
-            self.one("SELECT value FROM meta WHERE key = 'fences_below'", [], |row| {
-                row.get("value")
-            })?;
+        let newest: Option<Option<i64>> =
+            self.one("SELECT max(fence) AS newest FROM attempts", [], |row| row.get("newest"))?;
+        let newest = newest.flatten().map_or(0, count);
         let last_job: Option<Option<u32>> = self.one(
             "SELECT max(job) AS last FROM (SELECT job FROM jobs UNION ALL \
              SELECT value FROM meta WHERE key = 'last_job')",
@@ -76,7 +75,9 @@ impl Tables {
                 [],
                 attempt,
             )?,
-            fences_below: Fence::unpacked(fences_below.map_or(0, count)),
+            fences_below: Fence::unpacked(self.number("fences_below")?),
+            newest: Fence::unpacked(newest.max(self.number("newest")?)),
+            is_copy: self.number("is_copy")? != 0,
             last_job: last_job.flatten().map(JobId),
             events: self.rows("SELECT * FROM events ORDER BY job, life, sequence", [], |row| {
                 let (job, life) = (JobId(row.get("job")?), Life(row.get("life")?));
@@ -93,6 +94,13 @@ impl Tables {
                 Ok(LearnedRecord { workstation, bytes: row.get("learned")? })
             })?,
         })
+    }
+
+    /// A number of the store as a whole; 0 if there is none.
+    fn number(&self, key: &str) -> Read<u64> {
+        let query = "SELECT * FROM meta WHERE key = :key";
+        let value = self.one(query, named_params! { ":key": key }, |row| row.get("value"))?;
+        Ok(value.map_or(0, count))
     }
 
     /// All identities and tokens, those out of use too.

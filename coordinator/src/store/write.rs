@@ -251,6 +251,12 @@ fn forget(connection: &Connection, job: JobId) -> Done {
          ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
         named_params! { ":job": job.0 },
     )?;
+    connection.execute(
+        "INSERT INTO meta (key, value) \
+         SELECT 'newest', max(fence) FROM attempts WHERE job = :job HAVING max(fence) NOTNULL \
+         ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
+        named_params! { ":job": job.0 },
+    )?;
     let tables = [
         "subprograms",
         "replicas",

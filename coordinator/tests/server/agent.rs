@@ -35,6 +35,7 @@ pub fn hello(incarnation: u64, places: u16, held: Vec<(Fence, GuestState)>) -> A
         facts: Facts { cores: places, places, ..Facts::default() },
         presence: presence(places),
         held,
+        seen: Fence::default(),
     }
 }
 

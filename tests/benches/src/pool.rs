@@ -191,7 +191,14 @@ impl Agent {
         let incarnation = Incarnation(1);
         let boot = BootId([1; 16]);
         writer
-            .send(&AgentFrame::Hello { incarnation, boot, facts, presence, held: vec![] })
+            .send(&AgentFrame::Hello {
+                incarnation,
+                boot,
+                facts,
+                presence,
+                held: vec![],
+                seen: gleaner_common::id::Fence::default(),
+            })
             .await?;
         let welcome = reader.expect().await?;
         let CoordinatorFrame::Welcome { heartbeat_without_guests: every, .. } = welcome else {

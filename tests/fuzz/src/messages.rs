@@ -191,6 +191,7 @@ pub(crate) mod seeds {
                 facts,
                 presence,
                 held: vec![],
+                seen: gleaner_common::id::Fence::default(),
             },
             wire::AgentFrame::Heartbeat { sequence: 1, slots: 2, load },
         ]

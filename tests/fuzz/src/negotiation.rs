@@ -106,7 +106,14 @@ fn placed(core: &mut Core, now: Moment, wall: WallTime) -> Option<Fence> {
         users: 0,
     };
     let (incarnation, boot, held) = (Incarnation(1), BootId::default(), vec![]);
-    let hello = AgentFrame::Hello { incarnation, boot, facts, presence, held };
+    let hello = AgentFrame::Hello {
+        incarnation,
+        boot,
+        facts,
+        presence,
+        held,
+        seen: gleaner_common::id::Fence::default(),
+    };
     let _ = core.handle(now, wall, Event::Heard { from: AT, frame: hello });
     let indexes = IndexRange { first: 0, last: 0, step: 1 };
     let mut spec = JobSpec::new(vec!["work".to_owned()], indexes);

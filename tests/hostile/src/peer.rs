@@ -90,6 +90,7 @@ pub fn hello(facts: Facts, slots: u16) -> AgentFrame {
         facts,
         presence: presence(slots),
         held: vec![],
+        seen: gleaner_common::id::Fence::default(),
     }
 }
 

@@ -31,9 +31,7 @@ pub struct Changes {
 
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (flag, value) in
-            [("rounds", self.rounds), ("hosts", self.hosts), ("jobs", self.jobs)]
-        {
+        for (flag, value) in [("rounds", self.rounds), ("hosts", self.hosts), ("jobs", self.jobs)] {
             value.map_or(Ok(()), |value| write!(f, " --{flag} {value}"))?;
         }
         if !self.never.is_empty() {

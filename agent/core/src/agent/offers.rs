@@ -112,9 +112,14 @@ impl Agent {
 
     pub(super) fn offered(&mut self, now: Moment, offer: &Offer, out: &mut Out) {
         let Offer { fence, subprogram, .. } = *offer;
+        self.seen = self.seen.max(fence);
         // Answered already.
         if self.attempts.contains_key(&fence) || self.ends.contains_key(&fence) {
             return;
+        }
+        // The coordinator has lost the answer: its store went back in time.
+        if let Some(end) = self.delivered.take(fence) {
+            return self.tell(end, out);
         }
         let spec = match self.judge(now, offer) {
             Ok(spec) => spec,
@@ -275,7 +280,7 @@ impl Agent {
     }
 
     /// Tells of an end now and on every connection until it is acknowledged.
-    fn tell(&mut self, end: AttemptEvent, out: &mut Out) {
+    pub(super) fn tell(&mut self, end: AttemptEvent, out: &mut Out) {
         self.ends.insert(end.fence(), end.clone());
         self.report(end, out);
     }

@@ -10,9 +10,10 @@ use gleaner_common::wire::{
     Printed,
 };
 
-use super::{Core, Draft};
+use super::{Core, Draft, WENT_BACK};
 use crate::attempt::{Return, Stage};
 use crate::event::Link;
+use crate::generation;
 use crate::record::Change;
 use crate::speaker::{Speaker, Verdict};
 use crate::step::Effect;
@@ -25,13 +26,23 @@ struct Hello {
     facts: Facts,
     presence: Presence,
     held: Vec<(Fence, GuestState)>,
+    seen: Fence,
 }
+
+/// Of so many unknown attempts each workstation's are named.
+const UNKNOWN_MAX: usize = 256;
+
+/// Agents without guests are heard so many times a second together, at most: a
+/// thousand of them notice that a coordinator died as soon as they would with
+/// guests, and ten thousand cost no more than with `heartbeat_without_guests`.
+const BEATS_PER_S: u32 = 500;
 
 impl Core {
     pub(super) fn heard(&mut self, draft: &mut Draft, from: Link, frame: AgentFrame) {
         let id = from.workstation;
-        if let AgentFrame::Hello { incarnation, boot, facts, presence, held } = frame {
-            return self.greeted(draft, from, Hello { incarnation, boot, facts, presence, held });
+        if let AgentFrame::Hello { incarnation, boot, facts, presence, held, seen } = frame {
+            let hello = Hello { incarnation, boot, facts, presence, held, seen };
+            return self.greeted(draft, from, hello);
         }
         if self.link(id) != Some(from) {
             // The frame is of an old connection, or came without a hello: the
@@ -97,6 +108,9 @@ impl Core {
         if let Some(reason) = self.may_not_speak(draft, id, &hello) {
             return draft.effect(Effect::Refuse { link: from, reason });
         }
+        if let Err(reason) = self.meet_later_self(draft, id, hello.seen) {
+            return draft.effect(Effect::Refuse { link: from, reason });
+        }
         if let Some(present) = self.link(id) {
             draft.effect(Effect::Replace(present));
         }
@@ -129,6 +143,8 @@ impl Core {
                 }
                 missing.retain(|other| *other != fence);
                 keep.push(fence);
+            } else {
+                self.note_unknown(draft, id, fence);
             }
         }
         let name = self.pool.get(id).map(|w| w.name.clone()).unwrap_or_default();
@@ -139,8 +155,10 @@ impl Core {
                 name,
                 lease: self.config.lease,
                 heartbeat: self.config.heartbeat,
-                heartbeat_without_guests: self.config.heartbeat_without_guests,
+                heartbeat_without_guests: self.quiet_beat(),
                 keep,
+                generation: self.fences.generation(),
+                newest: self.fences.earlier(),
             },
         );
         self.share_again(draft, id);
@@ -151,6 +169,65 @@ impl Core {
             self.offer_again(draft, from, fence);
         }
         self.resend_to_ranks(draft, id);
+    }
+
+    /// How often agents without guests are heard: the more often the fewer there
+    /// are. One hears nothing of a coordinator that died until it says something.
+    fn quiet_beat(&self) -> Duration {
+        let fair = Duration::from_secs(1) * u32::try_from(self.pool.len()).unwrap_or(u32::MAX)
+            / BEATS_PER_S;
+        fair.max(self.config.heartbeat).min(self.config.heartbeat_without_guests)
+    }
+
+    /// An agent has seen a fence that this store never gave out, or has forgotten:
+    /// the store went back in time. What it gives out from now on is later.
+    fn meet_later_self(
+        &mut self,
+        draft: &mut Draft,
+        id: WorkstationId,
+        seen: Fence,
+    ) -> Result<(), String> {
+        if !self.fences.is_past(seen) {
+            if !generation::is_credible(seen, draft.wall) {
+                return Err(format!(
+                    "it has seen an attempt of generation {}, which is far in the future: \
+                     restart its agent, and look at the clocks",
+                    seen.generation
+                ));
+            }
+            let below = self.fences.begin_after(seen, draft.wall);
+            draft.change(Change::FencesReserved { below });
+            let programs = self.jobs.iter().filter(|(_, job)| job.program.is_some());
+            self.outdated.extend(programs.map(|(id, _)| (*id, WENT_BACK)));
+        }
+        if self.fences.is_forgotten(seen) {
+            if self.later_self.is_none_or(|(_, known)| known < seen) {
+                self.later_self = Some((id, seen));
+            }
+            let generation = self.fences.generation();
+            draft.effect(Effect::WentBack { workstation: id, seen, generation });
+        }
+        Ok(())
+    }
+
+    /// The store does not know this attempt: has it ever?
+    fn note_unknown(&mut self, draft: &mut Draft, workstation: WorkstationId, fence: Fence) {
+        if !self.fences.is_forgotten(fence) {
+            return;
+        }
+        let is_news = self.change_workstation(draft.now, workstation, |w| {
+            w.unknown.len() < UNKNOWN_MAX && w.unknown.insert(fence)
+        });
+        if is_news == Some(true) {
+            draft.effect(Effect::Unknown { workstation, fence });
+        }
+    }
+
+    /// A workstation that has seen what the store does not know, and what: the
+    /// store went back in time.
+    pub fn later_self(&self) -> Option<(&str, Fence)> {
+        let (id, seen) = self.later_self?;
+        Some((self.workstation_name(id)?, seen))
     }
 
     /// A cloned image has the identity of the machine that it was made from. Why
@@ -168,9 +245,10 @@ impl Core {
             machine: hello.facts.machine_id,
             host: hello.facts.machine.hostname.clone(),
         };
+        let beats = (config.heartbeat, self.quiet_beat());
         let (verdict, name, other) = self.pool.update(now, config, id, |w| {
             let other = w.speakers.present().map(|it| it.host.clone()).unwrap_or_default();
-            let verdict = w.speakers.judge(now, w.contact(now, config), config.lease, &new);
+            let verdict = w.speakers.judge(now, w.contact(now, beats), config.lease, &new);
             match verdict {
                 Verdict::InUse => w.see_copy(now, new.host.clone()),
                 Verdict::Returns => w.see_copy(now, other.clone()),
@@ -247,6 +325,7 @@ impl Core {
         if !self.is_placed_at(fence, id) {
             // The attempt was given up or cancelled, or its end was told
             // before.
+            self.note_unknown(draft, id, fence);
             let frame = if event.is_end() {
                 CoordinatorFrame::Acknowledge { fence }
             } else {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gleaner_common::id::{JobId, SubprogramId, WorkstationId};
+use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::machine::Machine;
 use gleaner_common::report::{
     JobRow, JobSummary, ReplicaRow, ReplicaState, ShareRow, SubprogramRow, SubprogramState,
@@ -174,7 +174,12 @@ impl Core {
             speed: facts.speed,
             memory_bytes: facts.memory_bytes,
             kernel: facts.kernel.clone(),
-            missing: facts.missing.clone(),
+            missing: facts
+                .missing
+                .iter()
+                .cloned()
+                .chain(unknown_line(&workstation.unknown))
+                .collect(),
             machine: Machine::clone(&facts.machine),
         })
     }
@@ -196,4 +201,17 @@ impl Core {
     pub fn queued(&self) -> u64 {
         self.queued_of(self.queues.jobs())
     }
+}
+
+/// What ran here and nobody knows of any more.
+fn unknown_line(unknown: &BTreeSet<Fence>) -> Option<String> {
+    const NAMED: usize = 8;
+    let newest = unknown.last()?;
+    let named: Vec<_> = unknown.iter().take(NAMED).map(Fence::to_string).collect();
+    let (count, named) = (unknown.len(), named.join(", "));
+    let more = if count > NAMED { format!(", .. {newest}") } else { String::new() };
+    Some(format!(
+        "unknown here: {count} attempts that are newer than the coordinator's store, \
+         which went back to an earlier time: {named}{more}"
+    ))
 }

@@ -465,7 +465,9 @@ impl Lab {
     // ── the coordinator ────────────────────────────────────────────────────
 
     fn coordinator_starts(&mut self) {
-        let restored = self.store.restored(self.setting.hosts);
+        let mut restored = self.store.restored(self.setting.hosts);
+        let change = restored.begin_generation(self.wall());
+        self.store.commit(&Step { changes: vec![change], ..Step::default() }, self.calm);
         let own = self.clock.reads(self.now);
         let core = Core::restore(own, self.wall(), self.setting.config.clone(), restored);
         self.witness.check_restored(&core, &self.store);
@@ -576,6 +578,7 @@ impl Lab {
             }
             Effect::Answer { answer: Answer::Cancelled(_) | Answer::No(_), .. } => {}
             Effect::Progress(summary) => self.witness.progressed(&summary),
+            Effect::WentBack { .. } | Effect::Unknown { .. } => {}
             Effect::Unneeded(parts) => self.cuts.drop(parts, &self.store),
         }
     }

@@ -257,6 +257,8 @@ impl Store {
             incarnations: self.incarnations.iter().map(|(id, it)| (*id, *it)).collect(),
             events: self.events.values().flatten().cloned().collect(),
             fences_below: self.fences_below,
+            newest: self.attempts.keys().next_back().copied().unwrap_or_default(),
+            is_copy: false,
             last_job: self.jobs.keys().next_back().copied(),
             usage: self.usage.values().cloned().collect(),
             learned: self.learned.values().cloned().collect(),

@@ -32,6 +32,7 @@ impl Site {
             facts,
             presence: presence(false, 1),
             held: vec![],
+            seen: Fence::default(),
         };
         self.handle(Event::Heard { from: link(1, serial), frame });
         self.refused_link(serial)

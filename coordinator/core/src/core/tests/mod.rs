@@ -4,6 +4,7 @@ mod attempts;
 mod choosing;
 mod copies;
 mod folding;
+mod generations;
 mod groups;
 mod grow;
 mod hostile;
@@ -160,7 +161,8 @@ impl Site {
         held: Vec<(Fence, GuestState)>,
     ) -> Vec<Offered> {
         let boot = BootId::default();
-        let frame = AgentFrame::Hello { incarnation, boot, facts, presence, held };
+        let frame =
+            AgentFrame::Hello { incarnation, boot, facts, presence, held, seen: Fence::default() };
         self.handle(Event::Heard { from, frame })
     }
 

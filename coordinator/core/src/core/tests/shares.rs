@@ -288,6 +288,7 @@ fn hello_of(host: &str, boot: u8) -> AgentFrame {
         facts,
         presence: presence(false, 1),
         held: vec![],
+        seen: gleaner_common::id::Fence::default(),
     }
 }
 

@@ -1,0 +1,141 @@
+//! Stores that went back in time: fences, old results and what is not known.
+
+use gleaner_common::id::Generation;
+
+use super::*;
+
+impl Site {
+    /// Starts anew from this, as a shell does.
+    fn starts_from(&mut self, mut restored: Restored) {
+        let _ = restored.begin_generation(self.wall());
+        self.core = Core::restore(self.now, self.wall(), Config::default(), restored);
+    }
+
+    fn greets(&mut self, serial: u64, held: &[Fence], seen: Fence) -> Vec<Offered> {
+        let held = held.iter().map(|fence| (*fence, GuestState::Running)).collect();
+        let frame = AgentFrame::Hello {
+            incarnation: Incarnation(1),
+            boot: BootId::default(),
+            facts: Facts { cores: 1, places: 1, ..Facts::default() },
+            presence: presence(false, 1),
+            held,
+            seen,
+        };
+        self.handle(Event::Heard { from: link(1, serial), frame })
+    }
+
+    /// What is reserved once the step is durable.
+    fn reserved(&self) -> Option<Fence> {
+        let reserved = |change: &Change| match change {
+            Change::FencesReserved { below } => Some(*below),
+            _ => None,
+        };
+        self.last.changes.iter().filter_map(reserved).next_back()
+    }
+
+    fn say_end(&mut self, serial: u64, fence: Fence) {
+        let event = AttemptEvent::Finished(finished(fence, Outcome::Succeeded, s(2)));
+        let frame = AgentFrame::Attempt(event);
+        self.handle(Event::Heard { from: link(1, serial), frame });
+    }
+
+    fn succeeded(&self) -> bool {
+        self.core.jobs().next().is_none()
+    }
+
+    fn told_unknown(&self) -> Vec<Fence> {
+        let unknown = |effect: &Effect| match effect {
+            Effect::Unknown { fence, .. } => Some(*fence),
+            _ => None,
+        };
+        self.last.effects.iter().filter_map(unknown).collect()
+    }
+}
+
+fn of(generation: u32, number: u32) -> Fence {
+    Fence { generation: Generation(generation), number }
+}
+
+/// A store from before anything was placed, and an agent that has seen more.
+fn went_back(seen: Fence) -> (Site, Vec<Offered>) {
+    let mut site = Site::new(Config::default());
+    site.submit(1, 0);
+    let jobs = site.last.changes.iter().filter_map(|change| match change {
+        Change::Job(record) => Some((**record).clone()),
+        _ => None,
+    });
+    let jobs: Vec<crate::record::JobRecord> = jobs.collect();
+    site.starts_from(Restored {
+        workstations: vec![(WorkstationId(1), "desk".into())],
+        jobs,
+        fences_below: of(4, 10_001),
+        newest: of(4, 7),
+        ..Restored::default()
+    });
+    let offered = site.greets(1, &[], seen);
+    (site, offered)
+}
+
+#[test]
+fn every_start_gives_out_later_fences_than_the_one_before() {
+    let (mut site, offered) = went_back(of(4, 7));
+    let (_, _, first) = only(&offered);
+    assert!(first > of(4, u32::MAX), "{first:?}");
+    assert_eq!(first.number, 10_001, "the numbers go on");
+    assert_eq!(site.core.later_self(), None, "a plain restart is no news");
+    site.starts_from(Restored { fences_below: of(4, 10_001), ..Restored::default() });
+    assert!(site.core.fences.floor() >= of(5, 0));
+}
+
+/// An old copy of the store gave out the same fences again: every offer was
+/// refused as overtaken, for ever.
+#[test]
+fn an_agent_that_has_seen_more_than_the_store_gave_out_gets_later_fences() {
+    let (site, offered) = went_back(of(9, 70_000));
+    let (_, _, fence) = only(&offered);
+    assert!(fence > of(9, 70_000), "{fence:?}");
+    assert!(site.reserved().is_some_and(|below| below > fence), "not durable first");
+    assert_eq!(site.core.later_self(), Some(("desk", of(9, 70_000))));
+    assert!(site.last.effects.iter().any(|it| matches!(it, Effect::WentBack { .. })));
+}
+
+#[test]
+fn what_a_reverted_machine_gives_out_again_is_of_another_generation() {
+    let (mut site, offered) = went_back(of(4, 7));
+    let given = only(&offered).2;
+    // Later ones of the same generation: of before the machine was reverted.
+    let seen = given.plus(5);
+    site.greets(2, &[given], seen);
+    let now = site.core.fences.floor();
+    assert!(now.generation > given.generation);
+    // What it had given out itself goes on.
+    site.say_end(2, given);
+    assert_eq!(site.told_unknown(), []);
+    assert!(site.succeeded());
+}
+
+#[test]
+fn an_old_result_is_nothing_of_a_new_job_and_named_once() {
+    let (mut site, offered) = went_back(of(4, 20));
+    let fence = only(&offered).2;
+    // The number of the new attempt, in the generation of the old one.
+    let old = Fence { generation: Generation(4), number: 20 };
+    site.say_end(1, old);
+    assert_eq!(site.told_unknown(), [old]);
+    assert!(!site.succeeded());
+    site.say_end(1, old);
+    assert_eq!(site.told_unknown(), []);
+    let row = site.core.workstation_row(site.now, WorkstationId(1)).unwrap();
+    assert!(row.missing.iter().any(|line| line.starts_with("unknown here: 1")), "{row:?}");
+    site.say_end(1, fence);
+    assert!(site.succeeded());
+}
+
+#[test]
+fn no_agent_draws_generations_from_a_far_future() {
+    let (site, offered) = went_back(of(u32::MAX, 9));
+    assert_eq!(offered, []);
+    let refused = |it: &Effect| matches!(it, Effect::Refuse { reason, .. } if reason.contains("far in the future"));
+    assert!(site.last.effects.iter().any(refused), "{:?}", site.last);
+    assert!(site.core.fences.floor().generation < Generation(u32::MAX));
+}
