@@ -32,7 +32,7 @@ lint:
 
 # Nothing under a core/ reaches tokio or quinn (the second promise's proof).
 check-core:
-	@for core in gleaner-coordinator-core gleaner-agent-core gleaner-program-core gleaner-common; do \
+	@for core in gleaner-coordinator-core gleaner-agent-core gleaner-collector-core gleaner-program-core gleaner-common; do \
 	  for shell in tokio quinn; do \
 	    if cargo tree --locked -e normal -p $$core | grep -qw "$$shell"; then \
 	      echo "$$core reaches $$shell: a core must not"; exit 1; \

@@ -15,6 +15,7 @@ use std::time::Duration;
 use gleaner_agent_core::agent::{self, Agent, Event};
 use gleaner_agent_core::guest::{self, Effect, Exit, KeeperEvent};
 use gleaner_agent_core::occupancy::Observation;
+use gleaner_agent_core::spool::Recorded;
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_common::job::Outcome;
 use gleaner_common::program::HandoverReply;
@@ -24,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::container::{Answers, Container, Reap, Site};
-use crate::link::{LinkEvent, LinkHandle, LinkOrder, Recorded, since_boot};
+use crate::link::{LinkEvent, LinkHandle, LinkOrder, since_boot};
 use crate::messages::{RouterCommand, RouterEvent};
 use crate::moving::Mover;
 use crate::owner::{self, Answer, Asked};

@@ -107,7 +107,8 @@ fn work(
     let now = crate::pause::Now { moment: Clock.now(), wall: Clock.wall() };
     let identity = Identity::load(&config.identity)?;
     let boot = boot_id();
-    let (spool, notes) = Spool::open(&config.data)?;
+    let (spool, notes) = Spool::open(&config.data, boot)?;
+    let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
     for note in &notes {
         tracing::warn!("{note}");
     }
@@ -187,7 +188,7 @@ fn work(
         missing,
     };
     let signals = stop_signals().map_err(AgentError::EventLoop)?;
-    let link = LinkHandle::start(LinkSetup { config: config.clone(), identity, boot, spool })
+    let link = LinkHandle::start(LinkSetup { config: config.clone(), identity, spool })
         .map_err(AgentError::EventLoop)?;
     if let Err(error) = crate::realtime::claim() {
         // Ordinary for those who are not root: it only means a little later.

@@ -3,18 +3,21 @@
 //! Takes no lock and changes nothing, so it works beside a running collector;
 //! what that one is just writing may show as a torn tail.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use gleaner_collector_core::index::Index;
+use gleaner_collector_core::log::{file_name, segments_of};
+use gleaner_collector_core::segment::{Entry, RecordView};
+use gleaner_collector_core::summary::{Damage, DamageKind, ReadSegmentError, Segment, Summary};
+use gleaner_common::id::SpoolLife;
 use gleaner_common::time::WallTime;
-use gleaner_common::usage::UsageRecord;
+use gleaner_common::usage::{LifeAccount, UsageRecord};
 
-use crate::log::{file_name, segments_of};
 use crate::name::WorkstationName;
-use crate::segment::Payload;
-use crate::summary::{Damage, DamageKind, ReadSegmentError, Segment, Summary};
 use crate::timeline::Observed;
 
 /// A collector writes a batch at a time: the second read is whole already.
@@ -44,15 +47,41 @@ impl Span {
     }
 }
 
+fn read_segment(path: &Path, name: &WorkstationName) -> Result<Segment, ReadSegmentError> {
+    let bytes =
+        fs::read(path).map_err(|source| ReadSegmentError::Io { path: path.to_owned(), source })?;
+    Segment::of(path, bytes, name)
+}
+
+/// The summary of a full segment: the one kept beside it if it is good.
+fn summary_of_full(path: &Path, name: &WorkstationName) -> Result<Summary, ReadSegmentError> {
+    let kept = || {
+        let length = fs::metadata(path).ok()?.len();
+        Summary::kept(&fs::read(path.with_extension("sum")).ok()?, path, length)
+    };
+    match kept() {
+        Some(kept) => Ok(kept),
+        None => Ok(Summary::of(&read_segment(path, name)?)),
+    }
+}
+
+fn numbers_in(directory: &Path) -> io::Result<Vec<u32>> {
+    let mut names = vec![];
+    for entry in fs::read_dir(directory)? {
+        names.extend(entry?.file_name().into_string());
+    }
+    Ok(segments_of(names.iter().map(String::as_str)))
+}
+
 /// Reads a segment that a collector may be appending to: a tail that is no
 /// whole record is read again, as long as it changes.
 fn read_settled(path: &Path, name: &WorkstationName) -> Result<Segment, ReadSegmentError> {
-    let mut segment = Segment::read(path, name)?;
+    let mut segment = read_segment(path, name)?;
     for _ in 0..SETTLE_READS_MAX {
         if !segment.is_torn() {
             break;
         }
-        let again = Segment::read(path, name)?;
+        let again = read_segment(path, name)?;
         let settled = again.len() == segment.len();
         segment = again;
         if settled {
@@ -60,6 +89,40 @@ fn read_settled(path: &Path, name: &WorkstationName) -> Result<Segment, ReadSegm
         }
     }
     Ok(segment)
+}
+
+/// What interpretation needs of a log.
+#[derive(Clone, Debug, Default)]
+pub struct Observations {
+    pub records: Vec<Observed>,
+    /// What lives gave out beyond what there is of them.
+    given: BTreeMap<SpoolLife, LifeAccount>,
+}
+
+impl Observations {
+    fn add(&mut self, entry: Entry<'_>) {
+        match entry {
+            Entry::Record(RecordView { life, numbered }) => {
+                self.records.push(Observed::of(life, &numbered));
+            }
+            Entry::Given(account) => {
+                let known = self.given.entry(account.life).or_insert(account);
+                if known.given < account.given {
+                    *known = account;
+                }
+            }
+        }
+    }
+
+    /// The records, and behind those of a life whose end is missing one that says so.
+    pub fn with_missing_ends(self) -> Vec<Observed> {
+        let Self { mut records, mut given } = self;
+        for record in &records {
+            given.retain(|life, account| *life != record.life || account.given > record.sequence);
+        }
+        records.extend(given.values().map(Observed::behind));
+        records
+    }
 }
 
 /// A data directory.
@@ -77,6 +140,8 @@ pub struct LogSummary {
     pub segments: u32,
     pub bytes: u64,
     pub boots: usize,
+    /// So many records of agents were numbered and are not there.
+    pub missing: u64,
     /// What is damaged now, and what was cut off earlier.
     pub damage: Vec<Damage>,
 }
@@ -128,9 +193,12 @@ impl Archive {
     pub fn read(
         &self,
         name: &WorkstationName,
-        each: impl FnMut(UsageRecord) -> ControlFlow<()>,
+        mut each: impl FnMut(UsageRecord) -> ControlFlow<()>,
     ) -> Result<Vec<Damage>, ReadArchiveError> {
-        self.read_as(name, each)
+        self.read_entries(name, |entry| match entry {
+            Entry::Record(record) => each(record.into()),
+            Entry::Given(_) => ControlFlow::Continue(()),
+        })
     }
 
     /// What interpretation needs of a log, and what was damaged in it.
@@ -140,30 +208,30 @@ impl Archive {
     pub fn observed(
         &self,
         name: &WorkstationName,
-    ) -> Result<(Vec<Observed>, Vec<Damage>), ReadArchiveError> {
-        let mut records = vec![];
-        let damage = self.read_as(name, |record| {
-            records.push(record);
+    ) -> Result<(Observations, Vec<Damage>), ReadArchiveError> {
+        let mut observations = Observations::default();
+        let damage = self.read_entries(name, |entry| {
+            observations.add(entry);
             ControlFlow::Continue(())
         })?;
-        Ok((records, damage))
+        Ok((observations, damage))
     }
 
-    fn read_as<R: Payload>(
+    fn read_entries(
         &self,
         name: &WorkstationName,
-        mut each: impl FnMut(R) -> ControlFlow<()>,
+        mut each: impl FnMut(Entry<'_>) -> ControlFlow<()>,
     ) -> Result<Vec<Damage>, ReadArchiveError> {
         let mut damage = self.cut_tails(name)?;
         let segments = self.segments(name)?;
         for (number, path) in (1..).zip(&segments) {
             let is_last = number == segments.len();
             let segment =
-                if is_last { read_settled(path, name)? } else { Segment::read(path, name)? };
-            for piece in segment.records_as() {
+                if is_last { read_settled(path, name)? } else { read_segment(path, name)? };
+            for piece in segment.entries() {
                 match piece {
-                    Ok(record) => {
-                        if each(record).is_break() {
+                    Ok(entry) => {
+                        if each(entry).is_break() {
                             return Ok(damage);
                         }
                     }
@@ -181,14 +249,14 @@ impl Archive {
     /// The directory cannot be listed.
     pub fn summary(&self, name: &WorkstationName) -> Result<LogSummary, ReadArchiveError> {
         let mut total = LogSummary { damage: self.cut_tails(name)?, ..LogSummary::default() };
-        let mut index = crate::index::Index::default();
+        let mut index = Index::default();
         let segments = self.segments(name)?;
         for path in segments.iter().cloned() {
             total.segments += 1;
             let part = if Some(&path) == segments.last() {
                 read_settled(&path, name).map(|segment| Summary::of(&segment))
             } else {
-                Summary::of_full(&path, name)
+                summary_of_full(&path, name)
             };
             let Ok(part) = part else {
                 let bytes = fs::metadata(&path).map_or(0, |data| data.len());
@@ -204,13 +272,13 @@ impl Archive {
             index.merge(&part.index);
             total.damage.extend(part.damage);
         }
-        total.boots = index.boots();
+        (total.boots, total.missing) = (index.boots(), index.missing());
         Ok(total)
     }
 
     /// A directory of that name without a segment is no log.
     fn has_log(&self, name: &WorkstationName) -> bool {
-        segments_of(&self.directory(name)).is_ok_and(|segments| !segments.is_empty())
+        numbers_in(&self.directory(name)).is_ok_and(|numbers| !numbers.is_empty())
     }
 
     fn directory(&self, name: &WorkstationName) -> PathBuf {
@@ -219,7 +287,7 @@ impl Archive {
 
     fn segments(&self, name: &WorkstationName) -> Result<Vec<PathBuf>, ReadArchiveError> {
         let path = self.directory(name);
-        let numbers = segments_of(&path)
+        let numbers = numbers_in(&path)
             .map_err(|source| ReadArchiveError::List { path: path.clone(), source })?;
         Ok(numbers.into_iter().map(|number| path.join(file_name(number))).collect())
     }

@@ -19,9 +19,9 @@ use crate::archive::{Archive, ReadArchiveError, Span};
 use crate::name::WorkstationName;
 use crate::progress::Progress;
 use crate::stats::clip;
-use crate::summary::Damage;
 use crate::timeline::{Reading, Readings, Unsure, interpret};
 use csv::CsvTable;
+use gleaner_collector_core::summary::Damage;
 use parquet::ParquetTable;
 use table::{Column, Value, period_row, record_row};
 
@@ -186,7 +186,7 @@ impl<W: Write + Send> Writing<'_, W> {
         reading: Reading,
     ) -> Result<(io::Result<()>, Vec<Damage>), ReadArchiveError> {
         let (records, damage) = archive.observed(name)?;
-        let timeline = interpret(records, reading);
+        let timeline = interpret(records.with_missing_ends(), reading);
         self.unsure.add(timeline.unsure);
         let span = self.span;
         let mut inside = timeline.periods.iter().filter_map(|period| clip(period, span));

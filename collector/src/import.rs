@@ -262,7 +262,7 @@ impl<'a> Appender<'a> {
         self.pending_records = 0;
         let pending = std::mem::take(&mut self.pending);
         let batches: Vec<_> =
-            pending.into_iter().map(|(name, records)| Batch { name, records }).collect();
+            pending.into_iter().map(|(name, records)| Batch::of(name, records)).collect();
         self.workstations.extend(batches.iter().map(|batch| batch.name.clone()));
         let mut failure = None;
         for answer in self.store.append(&batches) {
@@ -299,6 +299,7 @@ impl Observation {
     ) -> UsageRecord {
         let Self { at, cause, load, users, input_idle, slots, reason } = self;
         UsageRecord {
+            life: boot.into(),
             boot,
             sequence,
             at,

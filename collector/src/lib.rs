@@ -15,25 +15,22 @@ mod config;
 pub mod export;
 pub mod generate;
 pub mod import;
-mod index;
 pub mod load;
-pub mod log;
-pub mod name;
 mod origin;
 pub mod plot;
 mod progress;
 mod receiver;
 pub mod rows;
-mod segment;
 pub mod stats;
 pub mod store;
-mod summary;
 mod survival;
 pub mod threads;
 pub mod timeline;
 pub mod usage;
 pub mod wall;
 mod week;
+
+pub use gleaner_collector_core::{log, name};
 
 pub use config::CollectorConfig;
 pub use receiver::{CollectorError, run};

@@ -166,11 +166,15 @@ fn read(
     span: Span,
     reading: Reading,
 ) -> Result<InterpretedLog, ReadArchiveError> {
-    let (records, damage) = archive.observed(name)?;
+    let (observations, damage) = archive.observed(name)?;
     let mut by_cause = BTreeMap::new();
-    for record in records.iter().filter(|record| span.contains(record.at)) {
+    for record in observations.records.iter().filter(|record| span.contains(record.at)) {
         *by_cause.entry(record.cause).or_default() += 1;
     }
     let damage = damage.iter().map(ToString::to_string).collect();
-    Ok(InterpretedLog { timeline: interpret(records, reading), by_cause, damage })
+    Ok(InterpretedLog {
+        timeline: interpret(observations.with_missing_ends(), reading),
+        by_cause,
+        damage,
+    })
 }

@@ -67,7 +67,7 @@ impl Origin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::tests::name;
+    use gleaner_collector_core::samples::name;
 
     #[test]
     fn an_import_is_known_by_its_boot_id() {

@@ -5,9 +5,9 @@ use gleaner_common::usage::{Cause, UsageRecord};
 use serde::Serialize;
 
 use crate::name::WorkstationName;
-use crate::summary::Damage;
 use crate::timeline::{Period, PeriodState};
 use crate::wall::spoken_time;
+use gleaner_collector_core::summary::Damage;
 
 /// One log, for `glean usage ls`.
 #[derive(Clone, Debug, Serialize)]
@@ -37,6 +37,7 @@ pub struct RecordRow {
     pub slots: u16,
     pub reason: String,
     pub boot: String,
+    pub life: String,
     pub sequence: u64,
     pub since_boot_s: f64,
 }
@@ -55,6 +56,7 @@ impl RecordRow {
             slots: record.slots,
             reason: record.reason.clone(),
             boot: record.boot.to_string(),
+            life: record.life.to_string(),
             sequence: record.sequence,
             since_boot_s: record.since_boot.as_secs_f64(),
         }
@@ -90,10 +92,14 @@ impl PeriodRow {
     }
 }
 
-/// What is damaged, one line each, or "whole".
-pub fn health(damage: &[Damage]) -> Vec<String> {
-    if damage.is_empty() {
-        return vec!["whole".into()];
+/// What is damaged or missing, one line each, or "whole".
+pub fn health(damage: &[Damage], missing: u64) -> Vec<String> {
+    let mut lines: Vec<String> = damage.iter().map(ToString::to_string).collect();
+    if missing > 0 {
+        lines.push(format!("{missing} records that its agent numbered are not here"));
     }
-    damage.iter().map(ToString::to_string).collect()
+    if lines.is_empty() {
+        lines.push("whole".into());
+    }
+    lines
 }

@@ -427,8 +427,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::segment::tests::record;
     use crate::timeline::{Interpretation, interpret};
+    use gleaner_collector_core::samples::record;
 
     fn stats(records: &[(u64, Cause)], span: Span) -> Stats {
         let mut tally = Tally::new(span, &TimeZone::UTC);

@@ -11,10 +11,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gleaner_common::usage::UsageRecord;
+use gleaner_collector_core::log::{AppendError, Appended, Log, OpenLogError};
+use gleaner_collector_core::summary::Damage;
+use gleaner_common::usage::{LifeAccount, UsageRecord};
+use gleaner_shell::atomic;
+use gleaner_shell::disk::Files;
 use gleaner_shell::lock::Lock;
 
-use crate::log::{AppendError, Appended, Log, sync_directory};
 use crate::name::WorkstationName;
 use crate::threads::side_by_side;
 
@@ -33,20 +36,28 @@ pub enum OpenStoreError {
     InUse { path: PathBuf, holder: String },
 }
 
-/// Records of one workstation, in the order they came.
+/// What came of one workstation.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub name: WorkstationName,
+    /// Lives to be looked up, before the records are kept.
+    pub lives: Vec<LifeAccount>,
+    /// In the order they came.
     pub records: Vec<UsageRecord>,
+}
+
+impl Batch {
+    pub fn of(name: WorkstationName, records: Vec<UsageRecord>) -> Self {
+        Self { name, lives: vec![], records }
+    }
 }
 
 #[derive(Debug)]
 pub struct Store {
     data: PathBuf,
     _lock: Lock,
-    /// The logs, each opened when first asked for. A log that failed is not in here, and so
-    /// is read anew before it is used again.
-    logs: BTreeMap<WorkstationName, Log>,
+    /// The logs, each opened when first asked for.
+    logs: BTreeMap<WorkstationName, KeptLog>,
 }
 
 impl Store {
@@ -110,25 +121,26 @@ impl Store {
 /// All that one call has for one workstation.
 struct LogBatches<'a> {
     name: &'a WorkstationName,
-    log: Option<Log>,
+    log: Option<KeptLog>,
     batches: Vec<(usize, &'a Batch)>,
 }
 
 struct LogAnswers<'a> {
     name: &'a WorkstationName,
-    /// `None` after a failure: what is on disk must be looked at anew.
-    log: Option<Log>,
+    /// `None`: it could not even be opened.
+    log: Option<KeptLog>,
     answers: Vec<(usize, Result<Appended, Arc<AppendError>>)>,
 }
 
 impl<'a> LogBatches<'a> {
     fn run(self, data: &Path) -> LogAnswers<'a> {
         let Self { name, log, batches } = self;
-        let (log, answers) = match take_in(data, name, log, &batches) {
-            Ok((log, appended)) => (Some(log), appended.into_iter().map(Ok).collect()),
+        let mut log = log;
+        let answers = match take_in(data, name, &mut log, &batches) {
+            Ok(appended) => appended.into_iter().map(Ok).collect(),
             Err(error) => {
                 let error = Arc::new(error);
-                (None, batches.iter().map(|_| Err(error.clone())).collect::<Vec<_>>())
+                batches.iter().map(|_| Err(error.clone())).collect::<Vec<_>>()
             }
         };
         let places = batches.iter().map(|(place, _)| *place);
@@ -136,31 +148,86 @@ impl<'a> LogBatches<'a> {
     }
 }
 
-fn take_in(
-    data: &Path,
-    name: &WorkstationName,
-    log: Option<Log>,
-    batches: &[(usize, &Batch)],
-) -> Result<(Log, Vec<Appended>), AppendError> {
-    let mut log = match log {
-        Some(log) => log,
-        None => open_log(data, name)?,
-    };
-    let written: Result<Vec<_>, _> =
-        batches.iter().map(|(_, batch)| log.append(&batch.records)).collect();
-    match written.and_then(|appended| log.sync().map(|()| appended)) {
-        Ok(appended) => Ok((log, appended)),
-        Err(error) => {
-            log.roll_back();
-            Err(error)
+/// A log with its files.
+#[derive(Debug)]
+struct KeptLog {
+    files: Files,
+    log: Log,
+    /// What the last batch wrote is to be taken back before anything else.
+    failed: bool,
+}
+
+impl KeptLog {
+    fn open(data: &Path, name: &WorkstationName) -> Result<Self, OpenLogError> {
+        let directory = data.join(name.as_str());
+        make_directory(data, &directory)?;
+        let mut files = Files::new(&directory, atomic::PUBLIC);
+        let (log, damage) = Log::open(&mut files, &directory, name)?;
+        say(name, damage);
+        Ok(Self { files, log, failed: false })
+    }
+
+    /// Takes back what failed, as soon as that is possible.
+    fn mend(&mut self, name: &WorkstationName) -> Result<(), OpenLogError> {
+        if self.failed {
+            let (log, damage) = self.log.roll_back(&mut self.files)?;
+            say(name, damage);
+            (self.log, self.failed) = (log, false);
         }
+        Ok(())
+    }
+
+    fn take_in(&mut self, batches: &[(usize, &Batch)]) -> Result<Vec<Appended>, AppendError> {
+        let Self { files, log, .. } = self;
+        let mut answers = vec![];
+        for (_, batch) in batches {
+            let looked_up = log.agree(files, &batch.lives)?;
+            let appended = log.append(files, &batch.records)?;
+            answers.push(Appended { kept: looked_up.kept, gone: looked_up.gone, ..appended });
+        }
+        log.sync(files)?;
+        Ok(answers)
     }
 }
 
-fn open_log(data: &Path, name: &WorkstationName) -> Result<Log, AppendError> {
-    let (log, damage) = Log::open(data, name)?;
+fn say(name: &WorkstationName, damage: Vec<Damage>) {
     for damage in damage {
         tracing::warn!(workstation = %name, "{damage}");
     }
-    Ok(log)
+}
+
+fn take_in(
+    data: &Path,
+    name: &WorkstationName,
+    log: &mut Option<KeptLog>,
+    batches: &[(usize, &Batch)],
+) -> Result<Vec<Appended>, AppendError> {
+    let log = match log {
+        Some(log) => log,
+        None => log.insert(KeptLog::open(data, name)?),
+    };
+    log.mend(name)?;
+    let done = log.take_in(batches);
+    if done.is_err() {
+        log.failed = true;
+        // What a full disk has half of is taken back at once, for whoever reads.
+        let _ = log.mend(name);
+    }
+    done
+}
+
+fn make_directory(data: &Path, directory: &Path) -> Result<(), OpenLogError> {
+    let failed = |what, path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenLogError::Io { what, path, source }
+    };
+    if directory.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir(directory).map_err(failed("make", directory))?;
+    sync_directory(data).map_err(failed("sync", data))
+}
+
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }

@@ -132,8 +132,8 @@ mod tests {
     use gleaner_common::usage::Cause;
 
     use super::*;
-    use crate::segment::tests::record;
     use crate::timeline::{Interpretation, interpret};
+    use gleaner_collector_core::samples::record;
 
     fn of(lengths: &[(u64, bool)]) -> Survival {
         let lasted = |&(s, ended): &(u64, bool)| Lasted { length: Duration::from_secs(s), ended };

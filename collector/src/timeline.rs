@@ -14,15 +14,17 @@
 mod criterion;
 mod snapshots;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use gleaner_common::id::BootId;
+use gleaner_collector_core::segment::Numbered;
+use gleaner_common::id::{BootId, SpoolLife};
 use gleaner_common::time::{Spoken, WallTime};
 use gleaner_common::units::{parse_duration, written_duration};
-use gleaner_common::usage::{Cause, UsageRecord};
+use gleaner_common::usage::{Cause, LifeAccount, UsageRecord};
 use serde::Serialize;
 
 use crate::origin::Origin;
@@ -183,8 +185,8 @@ impl Period {
 pub enum Note {
     /// The wall clock was set between two records.
     ClockSet { at: WallTime, by_ns: i64 },
-    /// Records `after + 1` to `before - 1` of a boot are not in the log.
-    Missing { at: WallTime, boot: BootId, after: u64, before: u64 },
+    /// Records `after + 1` to `before - 1` of a life are not in the log.
+    Missing { at: WallTime, life: SpoolLife, after: u64, before: u64 },
     /// The workstation stopped without saying so.
     BrokeOff { at: WallTime },
     /// Two boots say something of the same time; the earlier one is believed.
@@ -199,12 +201,12 @@ impl fmt::Display for Note {
                 let by = Spoken(Duration::from_nanos(by_ns.unsigned_abs()));
                 write!(f, "{}: the wall clock was set {way} by {by}", spoken_time(*at))
             }
-            Self::Missing { at, boot, after, before } => {
+            Self::Missing { at, life, after, before } => {
                 let missing = before.saturating_sub(*after).saturating_sub(1);
                 let at = spoken_time(*at);
                 write!(
                     f,
-                    "{at}: {missing} records are missing between {after} and {before} of boot {boot}"
+                    "{at}: {missing} records are missing between {after} and {before} of life {life}"
                 )
             }
             Self::BrokeOff { at } => {
@@ -220,6 +222,7 @@ impl fmt::Display for Note {
 /// What interpretation needs of a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observed {
+    pub life: SpoolLife,
     pub boot: BootId,
     pub sequence: u64,
     pub at: WallTime,
@@ -230,9 +233,43 @@ pub struct Observed {
     pub slots: u16,
 }
 
+impl Observed {
+    pub(crate) fn of(life: SpoolLife, record: &Numbered<'_>) -> Self {
+        Self {
+            life,
+            boot: record.boot,
+            sequence: record.sequence,
+            at: record.at,
+            since_boot: record.since_boot,
+            cause: record.cause,
+            load_1m: record.load.one,
+            input_idle: record.input_idle,
+            slots: record.slots,
+        }
+    }
+
+    /// Stands behind the last number that a life gave out, where that one's record is
+    /// missing: from the last record there is until then, and from then on, nothing is
+    /// known.
+    pub(crate) fn behind(account: &LifeAccount) -> Self {
+        Self {
+            life: account.life,
+            boot: account.boot,
+            sequence: account.given.saturating_add(1),
+            at: account.at,
+            since_boot: account.since_boot,
+            cause: Cause::Finish,
+            load_1m: 0.0,
+            input_idle: None,
+            slots: 0,
+        }
+    }
+}
+
 impl From<&UsageRecord> for Observed {
     fn from(record: &UsageRecord) -> Self {
         Self {
+            life: record.life,
             boot: record.boot,
             sequence: record.sequence,
             at: record.at,
@@ -271,12 +308,12 @@ pub fn interpret(
 ) -> Timeline {
     let Reading { interpretation, criterion } = reading.into();
     let mut records: Vec<Observed> = records.into_iter().map(Into::into).collect();
-    records.sort_unstable_by_key(|record| (record.boot, record.sequence));
-    records.dedup_by_key(|record| (record.boot, record.sequence));
+    records.sort_unstable_by_key(|record| (record.boot, record.life, record.sequence));
+    records.dedup_by_key(|record| (record.boot, record.life, record.sequence));
     let (mut notes, mut unsure) = (vec![], Unsure::default());
     let mut boots: Vec<Vec<Fact>> = vec![];
     for boot in records.chunk_by(|a, b| a.boot == b.boot) {
-        let mut facts = on_one_clock(boot, &mut notes);
+        let mut facts = on_one_clock(&one_after_another(boot), &mut notes);
         let interval = interpretation.interval(boot[0].boot);
         if let Some(criterion) = criterion {
             facts = criterion.judge(&facts, interval.is_some(), &mut unsure);
@@ -307,6 +344,16 @@ impl Note {
             | Self::Overlap { at, .. } => *at,
         }
     }
+}
+
+/// The records of a boot, its lives in the order in which they began.
+fn one_after_another(boot: &[Observed]) -> Cow<'_, [Observed]> {
+    let mut lives: Vec<&[Observed]> = boot.chunk_by(|a, b| a.life == b.life).collect();
+    if lives.len() == 1 {
+        return boot.into();
+    }
+    lives.sort_by_key(|life| life.first().map(|record| record.since_boot));
+    lives.concat().into()
 }
 
 /// A record, on a wall clock that does not jump.
@@ -346,12 +393,13 @@ fn on_one_clock(records: &[Observed], notes: &mut Vec<Note>) -> Vec<Fact> {
                 shift_ns = shift_ns.saturating_add(step_ns);
             }
         }
-        let before = position.checked_sub(1).map_or(0, |before| records[before].sequence);
+        let previous = position.checked_sub(1).map(|before| &records[before]);
+        let before = previous.filter(|p| p.life == record.life).map_or(0, |p| p.sequence);
         let at = WallTime(record.at.0.saturating_add(shift_ns));
         let after_a_hole = record.sequence != before.saturating_add(1);
         if after_a_hole {
-            let (boot, before, after) = (record.boot, record.sequence, before);
-            notes.push(Note::Missing { at, boot, after, before });
+            let (life, before, after) = (record.life, record.sequence, before);
+            notes.push(Note::Missing { at, life, after, before });
         }
         facts.push(Fact {
             at,

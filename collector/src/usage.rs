@@ -40,7 +40,7 @@ pub fn ls(data: &Path) -> Result<Vec<LogRow>, ReadArchiveError> {
             boots: summary.boots,
             segments: summary.segments,
             bytes: summary.bytes,
-            health: health(&summary.damage),
+            health: health(&summary.damage, summary.missing),
         })
     };
     archive.names()?.into_iter().map(row).collect()
@@ -95,7 +95,7 @@ pub fn show_periods(
     let mut shown = Shown::default();
     for name in archive.select(&[name.to_owned()])? {
         let (records, damage) = archive.observed(&name)?;
-        let timeline = interpret(records, readings.of(name.as_str()));
+        let timeline = interpret(records.with_missing_ends(), readings.of(name.as_str()));
         shown.notes.extend(damage.iter().map(ToString::to_string));
         shown.notes.extend(timeline.notes.iter().map(ToString::to_string));
         shown.notes.extend(timeline.unsure.note());

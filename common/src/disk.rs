@@ -29,6 +29,12 @@ pub trait Disk {
     /// It is there and cannot be read.
     fn read(&mut self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
+    /// A file's length; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// It is there and cannot be looked at.
+    fn length(&mut self, name: &str) -> io::Result<Option<u64>>;
+
     /// The names of all files, in order.
     ///
     /// # Errors

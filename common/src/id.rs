@@ -193,55 +193,66 @@ impl FromStr for SubprogramId {
     }
 }
 
-/// The kernel's random number for one boot of a machine
-/// (`/proc/sys/kernel/random/boot_id`).
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub struct BootId(pub [u8; 16]);
+macro_rules! sixteen_bytes {
+    ($(#[$doc:meta])* $name:ident, $expected:literal) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        pub struct $name(pub [u8; 16]);
 
-impl fmt::Display for BootId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            /// Reads 32 hexadecimal digits; hyphens and white space are passed over,
+            /// as the kernel prints them.
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let wrong = || ParseIdError { text: text.to_owned(), expected: $expected };
+                let digits: String =
+                    text.chars().filter(|c| !c.is_whitespace() && *c != '-').collect();
+                if digits.len() != 32 {
+                    return Err(wrong());
+                }
+                u128::from_str_radix(&digits, 16)
+                    .map(|n| Self(n.to_be_bytes()))
+                    .map_err(|_| wrong())
+            }
+        }
+    };
 }
 
-impl FromStr for BootId {
-    type Err = ParseIdError;
+sixteen_bytes!(
+    /// The kernel's random number for one boot of a machine
+    /// (`/proc/sys/kernel/random/boot_id`).
+    BootId,
+    "a boot id of 32 hexadecimal digits"
+);
+sixteen_bytes!(
+    /// One life of a workstation's spool: drawn at random whenever it is opened, and
+    /// whenever it finds that another took its numbers. What comes back from an older
+    /// copy of a disk can so never be taken for something new, nor the other way round.
+    SpoolLife,
+    "a spool's life of 32 hexadecimal digits"
+);
+sixteen_bytes!(
+    /// What a machine calls itself, as a hash: the same at every boot, and another
+    /// one on a machine that a disk was copied to.
+    MachineId,
+    "a machine's id of 32 hexadecimal digits"
+);
 
-    /// Reads 32 hexadecimal digits; hyphens and white space are passed over,
-    /// as the kernel prints them.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        sixteen_bytes(text, "a boot id of 32 hexadecimal digits").map(Self)
+impl From<BootId> for SpoolLife {
+    /// The life of records that were numbered by their boot: all before lives had ids,
+    /// and what is imported.
+    fn from(boot: BootId) -> Self {
+        Self(boot.0)
     }
-}
-
-/// What a machine calls itself, as a hash: the same at every boot, and another
-/// one on a machine that a disk was copied to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct MachineId(pub [u8; 16]);
-
-impl fmt::Display for MachineId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl FromStr for MachineId {
-    type Err = ParseIdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        sixteen_bytes(text, "a machine's id of 32 hexadecimal digits").map(Self)
-    }
-}
-
-fn sixteen_bytes(text: &str, expected: &'static str) -> Result<[u8; 16], ParseIdError> {
-    let wrong = || ParseIdError { text: text.to_owned(), expected };
-    let digits: String = text.chars().filter(|c| !c.is_whitespace() && *c != '-').collect();
-    if digits.len() != 32 {
-        return Err(wrong());
-    }
-    u128::from_str_radix(&digits, 16).map(u128::to_be_bytes).map_err(|_| wrong())
 }
 
 /// The BLAKE3 hash that names a staged file's content.

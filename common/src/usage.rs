@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::BootId;
+use crate::id::{BootId, SpoolLife};
 use crate::time::WallTime;
 
 /// The longest reason a record may carry, in bytes.
@@ -71,8 +71,10 @@ pub struct LoadAverages {
 /// fields what exact replay needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UsageRecord {
+    /// With the workstation and `sequence`, what the record is known by.
+    pub life: SpoolLife,
     pub boot: BootId,
-    /// 1, 2, .. within a boot, without a gap.
+    /// 1, 2, .. within a life. Where one is missing, a record was lost.
     pub sequence: u64,
     pub at: WallTime,
     /// Time since the machine's boot, sleep included. It never jumps: where
@@ -88,4 +90,40 @@ pub struct UsageRecord {
     pub slots: u16,
     /// For people: "pts/3, 0.0 s ago". At most [`REASON_BYTES_MAX`] bytes.
     pub reason: String,
+}
+
+/// What a spool says of one of its lives: what the collector should have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LifeAccount {
+    pub life: SpoolLife,
+    pub boot: BootId,
+    /// Numbers 1 to this one were given out.
+    pub given: u64,
+    /// No record above this number is on the workstation's disk. Where it is less than
+    /// `given`, records may never come.
+    pub saved: u64,
+    /// So many records were confirmed.
+    pub confirmed: u64,
+    /// When `given` was given out, by the wall and since the boot.
+    pub at: WallTime,
+    pub since_boot: Duration,
+}
+
+/// What a collector has of a life.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LifeKept {
+    pub life: SpoolLife,
+    /// So many records.
+    pub records: u64,
+    /// The highest number.
+    pub last: u64,
+    /// The numbers, as inclusive ranges in order: the last so many.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+impl LifeKept {
+    /// Is this number among them, as far as is told?
+    pub fn contains(&self, sequence: u64) -> bool {
+        self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&sequence))
+    }
 }

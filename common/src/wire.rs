@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::amounts::{Amounts, UNKNOWN};
 use crate::fingerprint::Fingerprint;
 use crate::id::{
-    BootId, ContentHash, Fence, Generation, Incarnation, JobId, MachineId, SubprogramId,
+    BootId, ContentHash, Fence, Generation, Incarnation, JobId, MachineId, SpoolLife, SubprogramId,
     WorkstationId,
 };
 use crate::job::{JobSpec, Limits, OnBusy, Outcome};
@@ -40,7 +40,7 @@ use crate::report::{
 };
 use crate::requirement::Attributes;
 use crate::time::WallTime;
-use crate::usage::{LoadAverages, UsageRecord};
+use crate::usage::{LifeAccount, LifeKept, LoadAverages, UsageRecord};
 
 /// The protocol's version; both ends must agree. 2: a job says what follows a
 /// suspension, and may be a program of ranks. 3: agents speak to each other. 4: to stay and to go on
@@ -61,6 +61,12 @@ pub const INLINE_OUTPUT_BYTES_MAX: usize = 16 << 10;
 
 /// The most usage records in one frame.
 pub const RECORDS_MAX: usize = 1_000;
+
+/// The most lives of a spool in one frame.
+pub const LIVES_MAX: usize = 64;
+
+/// The most ranges that a collector tells of one life.
+pub const RANGES_MAX: usize = 64;
 
 /// Codes of QUIC application closes and stream resets.
 pub mod close {
@@ -524,19 +530,27 @@ pub struct KeyHash(pub [u8; 16]);
 
 // ── usage streams ──────────────────────────────────────────────────────────
 
+/// An agent's stream begins with `Lives`, so that both know what the other has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum UsageFrame {
-    /// At most [`RECORDS_MAX`] records, of one boot, in order of sequence.
+    /// At most [`RECORDS_MAX`] records, of one life, in order of sequence.
     Records(Vec<UsageRecord>),
+    /// What the spool holds or remembers, of at most [`LIVES_MAX`] lives. Comes
+    /// again when a number was given out whose record may never come.
+    Lives(Vec<LifeAccount>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UsageReply {
-    /// All records of this boot up to and with `sequence` are on disk.
-    Confirmed { boot: BootId, sequence: u64 },
+    /// All records of this life that came on this stream, up to and with `sequence`,
+    /// are on disk.
+    Confirmed { life: SpoolLife, sequence: u64 },
     /// The records are not on disk, and why ("no space left"): the agent keeps
     /// them and tries again later.
     Deferred { reason: String },
+    /// What is on disk of the lives that were asked for, in that order; at most
+    /// [`RANGES_MAX`] ranges of each.
+    Kept(Vec<LifeKept>),
 }
 
 // ── enrolment ──────────────────────────────────────────────────────────────

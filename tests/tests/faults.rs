@@ -199,9 +199,13 @@ fn usage_is_whole(lab: &Lab) -> Result<()> {
             let rows = lab.rows::<serde_json::Value>(&[
                 "usage", "show", &host.name, "--usage", &data, "--json",
             ])?;
-            let numbers: Vec<_> = rows.iter().filter_map(|row| row["sequence"].as_u64()).collect();
-            let expected: Vec<_> = (1..=numbers.len() as u64).collect();
-            Ok((!numbers.is_empty() && numbers == expected).then_some(()))
+            let mut lives: BTreeMap<_, Vec<_>> = BTreeMap::new();
+            for row in &rows {
+                lives.entry(row["life"].as_str()).or_default().push(row["sequence"].as_u64());
+            }
+            let is_whole =
+                |numbers: &Vec<_>| numbers.iter().copied().eq((1..=numbers.len() as u64).map(Some));
+            Ok((!lives.is_empty() && lives.values().all(is_whole)).then_some(()))
         })?;
     }
     Ok(())

@@ -17,3 +17,4 @@ mod lease;
 pub mod load;
 pub mod occupancy;
 pub mod room;
+pub mod spool;

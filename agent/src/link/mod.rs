@@ -25,11 +25,12 @@ use std::time::Duration;
 
 use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::guest::{self, Left};
-use gleaner_agent_core::occupancy::{Observation, Transition};
-use gleaner_common::id::{BootId, Fence, JobId};
+use gleaner_agent_core::occupancy::Observation;
+use gleaner_agent_core::spool::Recorded;
+use gleaner_common::id::{Fence, JobId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::program::HandoverReply;
-use gleaner_common::time::{Moment, WallTime};
+use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, close};
 use gleaner_move::{Header, Memory};
 use gleaner_shell::backoff::Backoff;
@@ -111,14 +112,6 @@ pub(crate) enum LinkOrder {
     Woke,
     /// Say goodbye and end.
     Stop,
-}
-
-/// A transition, and when it was.
-#[derive(Debug)]
-pub(crate) struct Recorded {
-    pub(crate) transition: Transition,
-    pub(crate) wall: WallTime,
-    pub(crate) since_boot: Duration,
 }
 
 /// Input files to lie in a guest's directory.
@@ -245,7 +238,6 @@ impl ToEventLoop {
 pub(crate) struct LinkSetup {
     pub(crate) config: AgentConfig,
     pub(crate) identity: Identity,
-    pub(crate) boot: BootId,
     pub(crate) spool: Spool,
 }
 
@@ -339,7 +331,7 @@ async fn run(
     event_loop: ToEventLoop,
     MessageChannels { router, watch, frames, outgoing, mut requests }: MessageChannels,
 ) {
-    let LinkSetup { config, identity, boot, spool } = setup;
+    let LinkSetup { config, identity, spool } = setup;
     tokio::spawn(watch.run());
     let (set_current, current) = watch::channel(None);
     let (stop, stopped) = watch::channel(false);
@@ -350,7 +342,7 @@ async fn run(
             "other agents reach this one only through the coordinator: {error}"
         )));
     }
-    let recorder = usage::start(spool, boot, current.clone(), event_loop.clone());
+    let recorder = usage::start(spool, current.clone(), event_loop.clone());
     let files = files::Files::new(&config, current.clone(), event_loop.clone());
     let wake = Arc::new(Notify::new());
     let link = tokio::spawn(keep_connected(Dialling {

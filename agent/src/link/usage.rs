@@ -3,89 +3,133 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use gleaner_common::id::BootId;
-use gleaner_common::wire::{Purpose, RECORDS_MAX, UsageFrame, UsageReply, close};
+use gleaner_agent_core::spool::{Deferred, Exchange, Note, Recorded};
+use gleaner_common::wire::{Purpose, UsageReply, close};
 use gleaner_shell::backoff::Backoff;
 use gleaner_shell::clock::Clock;
 use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{Current, LinkEvent, Recorded, ToEventLoop, lock};
+use super::{Current, LinkEvent, ToEventLoop, lock};
 use crate::spool::Spool;
 
 /// No collector, or one whose disk is full: as seldom as every minute.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
+/// A disk that was full is tried again, whether or not the owner comes or goes.
+const SAVE_AGAIN: Duration = Duration::from_secs(5);
+
+/// The spool, for all who use it.
+#[derive(Clone, Debug)]
+struct Shared {
+    spool: Arc<Mutex<Spool>>,
+    /// Something is there to be sent.
+    more: Arc<Notify>,
+    event_loop: ToEventLoop,
+}
+
+impl Shared {
+    /// Does something with the spool and its disk, without making the caller wait on a
+    /// thread that others need.
+    async fn with<R: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Spool) -> R + Send + 'static,
+    ) -> R {
+        let spool = Arc::clone(&self.spool);
+        let done = spawn_blocking(move || act(&mut lock(&spool))).await;
+        done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+
+    fn say(&self, notes: impl IntoIterator<Item = Note>) {
+        for note in notes {
+            if note.is_trouble() {
+                tracing::error!("{note}");
+                self.event_loop.tell(LinkEvent::Missing(note.to_string()));
+            } else {
+                tracing::info!("{note}");
+            }
+        }
+    }
+
+    async fn save(&self) {
+        let note = self.with(Spool::save).await;
+        self.say(note);
+        self.more.notify_one();
+    }
+
+    async fn save_for_ever(self) {
+        loop {
+            Clock.sleep(SAVE_AGAIN).await;
+            if lock(&self.spool).has_unsaved() {
+                self.save().await;
+            }
+        }
+    }
+}
+
 /// Takes records.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    spool: Arc<Mutex<Spool>>,
-    boot: BootId,
-    more: Arc<Notify>,
-    event_loop: ToEventLoop,
+    shared: Shared,
     writes: Mutex<Option<JoinHandle<()>>>,
-    sender: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
 }
 
-pub(super) fn start(
-    spool: Spool,
-    boot: BootId,
-    current: Current,
-    event_loop: ToEventLoop,
-) -> Recorder {
-    let spool = Arc::new(Mutex::new(spool));
-    let more = Arc::new(Notify::new());
-    let sender = tokio::spawn(send_for_ever(Arc::clone(&spool), current, Arc::clone(&more)));
-    Recorder { spool, boot, more, event_loop, writes: Mutex::new(None), sender }
+pub(super) fn start(spool: Spool, current: Current, event_loop: ToEventLoop) -> Recorder {
+    let (spool, more) = (Arc::new(Mutex::new(spool)), Arc::new(Notify::new()));
+    let shared = Shared { spool, more, event_loop };
+    let tasks = [
+        tokio::spawn(send_for_ever(shared.clone(), current)),
+        tokio::spawn(shared.clone().save_for_ever()),
+    ];
+    Recorder { shared, writes: Mutex::new(None), tasks }
 }
 
 impl Recorder {
     /// Keeps a record, in order, without making the caller wait for the disk.
     pub(super) fn record(&self, record: Recorded) {
-        let (spool, more, event_loop) =
-            (Arc::clone(&self.spool), Arc::clone(&self.more), self.event_loop.clone());
-        let boot = self.boot;
+        let shared = self.shared.clone();
         let mut writes = lock(&self.writes);
         let before = writes.take();
         *writes = Some(tokio::spawn(async move {
             if let Some(before) = before {
                 let _ = before.await;
             }
-            let kept = spawn_blocking(move || lock(&spool).append(boot, &record));
-            if let Ok(Some(trouble)) = kept.await {
-                event_loop.tell(LinkEvent::Missing(trouble));
-            }
-            more.notify_one();
+            let note = shared.with(move |spool| spool.append(&record)).await;
+            shared.say(note);
+            shared.more.notify_one();
         }));
     }
 
     /// Waits until what was recorded is on the disk.
     pub(super) async fn stop(self) {
         let last = lock(&self.writes).take();
-        if let Some(last) = last {
-            let _ = tokio::time::timeout(Duration::from_secs(5), last).await;
-        }
+        let saved = async {
+            if let Some(last) = last {
+                let _ = last.await;
+            }
+            self.shared.save().await;
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(5), saved).await;
         // The last record may still reach the collector.
         let _ = tokio::time::timeout(Duration::from_millis(200), async {
-            while !lock(&self.spool).is_empty() {
+            while !lock(&self.shared.spool).is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         })
         .await;
-        self.sender.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
-async fn send_for_ever(spool: Arc<Mutex<Spool>>, mut current: Current, more: Arc<Notify>) {
+/// On each connection, also with nothing to send: the collector may have lost what it
+/// had, and what it lacks may still be here.
+async fn send_for_ever(shared: Shared, mut current: Current) {
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
     let mut said = String::new();
     loop {
-        if lock(&spool).is_empty() {
-            more.notified().await;
-            continue;
-        }
         let connection = match current.wait_for(Option::is_some).await {
             Ok(connection) => connection.clone(),
             Err(_) => return,
@@ -93,7 +137,7 @@ async fn send_for_ever(spool: Arc<Mutex<Spool>>, mut current: Current, more: Arc
         let Some(connection) = connection else { continue };
         let Err(why) = async {
             let (mut writer, mut reader) = stream::open(&connection, Purpose::Usage).await?;
-            send(&spool, &more, &mut writer, &mut reader, &mut backoff).await
+            send(&shared, &mut writer, &mut reader, &mut backoff).await
         }
         .await;
         let why = match why {
@@ -122,38 +166,34 @@ impl From<StreamError> for UsageError {
     }
 }
 
-/// Sends and waits for the confirmation, batch after batch.
+/// Sends what there is, frame after frame, each answered before the next.
 async fn send(
-    spool: &Arc<Mutex<Spool>>,
-    more: &Notify,
+    shared: &Shared,
     writer: &mut FrameWriter,
     reader: &mut FrameReader,
     backoff: &mut Backoff,
 ) -> Result<std::convert::Infallible, UsageError> {
+    let exchange = Arc::new(Mutex::new(Exchange::default()));
     loop {
-        let batch = lock(spool).batch(RECORDS_MAX);
-        let Some(last) = batch.last().map(|record| (record.boot, record.sequence)) else {
-            // Notice the collector's leaving while there is nothing to send.
-            tokio::select! {
-                () = more.notified() => continue,
-                reply = reader.expect::<UsageReply>() => { reply?; continue }
-            }
+        let frame = lock(&shared.spool).next_frame(&mut lock(&exchange));
+        let sent = frame.is_some();
+        if let Some(frame) = frame {
+            writer.queue(&frame).map_err(StreamError::Frame)?;
+            writer.flush().await?;
+        }
+        // Also notices the collector's leaving while there is nothing to send.
+        let reply = tokio::select! {
+            reply = reader.expect::<UsageReply>() => reply?,
+            () = shared.more.notified(), if !sent => continue,
         };
-        writer.queue(&UsageFrame::Records(batch)).map_err(StreamError::Frame)?;
-        writer.flush().await?;
-        loop {
-            match reader.expect().await? {
-                UsageReply::Confirmed { boot, sequence } => {
-                    let spool = Arc::clone(spool);
-                    let forget = move || lock(&spool).confirm(boot, sequence);
-                    let _ = spawn_blocking(forget).await;
-                    backoff.reset();
-                    if (boot, sequence) == last {
-                        break;
-                    }
-                }
-                UsageReply::Deferred { reason } => return Err(UsageError::Deferred(reason)),
-            }
+        let is_kept = matches!(reply, UsageReply::Confirmed { .. });
+        let exchange = Arc::clone(&exchange);
+        let heard = shared.with(move |spool| spool.hear(&mut lock(&exchange), reply)).await;
+        let notes = heard.map_err(|Deferred(reason)| UsageError::Deferred(reason))?;
+        shared.say(notes);
+        // A collector that knows its lives and keeps nothing new is tried seldom.
+        if is_kept || lock(&shared.spool).is_empty() {
+            backoff.reset();
         }
     }
 }

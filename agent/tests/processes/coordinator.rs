@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use gleaner_common::id::{ContentHash, WorkstationId};
-use gleaner_common::usage::UsageRecord;
+use gleaner_common::id::{ContentHash, SpoolLife, WorkstationId};
+use gleaner_common::usage::{LifeKept, UsageRecord};
 use gleaner_common::wire::{
     AgentFrame, BlobReply, CoordinatorFrame, KeyHash, Purpose, Role, UsageFrame, UsageReply,
 };
@@ -204,14 +204,31 @@ impl Shared {
     }
 
     async fn usage(&self, mut writer: FrameWriter, mut reader: FrameReader) {
-        while let Ok(Some(UsageFrame::Records(records))) = reader.next().await {
-            let Some(last) = records.last() else { return };
-            let reply = UsageReply::Confirmed { boot: last.boot, sequence: last.sequence };
-            self.records.lock().unwrap().extend(records);
+        while let Ok(Some(frame)) = reader.next().await {
+            let reply = match frame {
+                UsageFrame::Lives(lives) => {
+                    let lives = lives.iter().map(|asked| self.kept(asked.life));
+                    UsageReply::Kept(lives.collect())
+                }
+                UsageFrame::Records(records) => {
+                    let Some(last) = records.last() else { return };
+                    let reply = UsageReply::Confirmed { life: last.life, sequence: last.sequence };
+                    self.records.lock().unwrap().extend(records);
+                    reply
+                }
+            };
             if writer.send(&reply).await.is_err() {
                 return;
             }
         }
+    }
+
+    fn kept(&self, life: SpoolLife) -> LifeKept {
+        let records = self.records.lock().unwrap();
+        let of_life = records.iter().filter(|record| record.life == life);
+        let numbers: Vec<u64> = of_life.map(|record| record.sequence).collect();
+        let (count, last) = (numbers.len() as u64, numbers.last().copied().unwrap_or(0));
+        LifeKept { life, records: count, last, ranges: numbers.iter().map(|n| (*n, *n)).collect() }
     }
 
     async fn put(&self, hash: ContentHash, mut writer: FrameWriter, mut reader: FrameReader) {

@@ -49,6 +49,7 @@ pub(crate) const RECORD_COLUMNS: &[Column] = &[
     column("boot", ColumnKind::Text),
     column("sequence", ColumnKind::Count),
     column("since_boot_s", ColumnKind::Span),
+    column("life", ColumnKind::Text),
 ];
 
 pub(crate) const PERIOD_COLUMNS: &[Column] = &[
@@ -88,6 +89,7 @@ pub(crate) fn record_row(name: &WorkstationName, record: &UsageRecord) -> Vec<Va
         Value::Text(record.boot.to_string()),
         Value::Count(record.sequence),
         Value::Span(record.since_boot),
+        Value::Text(record.life.to_string()),
     ]
 }
 

@@ -58,7 +58,7 @@ pub fn generate_into(
     }
     each_group(model, plan, progress, |generated, logs| {
         let batches: Vec<_> =
-            logs.into_iter().map(|(name, records)| Batch { name, records }).collect();
+            logs.into_iter().map(|(name, records)| Batch::of(name, records)).collect();
         for answer in store.append(&batches) {
             let failed =
                 |source| GenerateError::Append { workstations: generated.workstations, source };

@@ -4,8 +4,8 @@ use gleaner_common::usage::Cause;
 use proptest::prelude::*;
 
 use super::*;
-use crate::segment::check_record;
 use crate::timeline::{Interpretation, PeriodState, Timeline, interpret};
+use gleaner_collector_core::segment::check_record;
 
 const DAY_S: i64 = 86_400;
 /// Monday, 4 October 1993, midnight UTC.

@@ -20,10 +20,10 @@ use super::source::{self, Sources, broken_compression};
 use super::{ImportError, ImportOptions, ImportSummary, Numbering, Observation, Sink};
 use crate::name::WorkstationName;
 use crate::origin::Origin;
-use crate::segment::check_record;
+use gleaner_collector_core::segment::check_record;
 
 /// The columns, as exported.
-pub const COLUMNS: [&str; 13] = [
+pub const COLUMNS: [&str; 14] = [
     "workstation",
     "at",
     "cause",
@@ -37,6 +37,7 @@ pub const COLUMNS: [&str; 13] = [
     "boot",
     "sequence",
     "since_boot_s",
+    "life",
 ];
 
 pub(super) fn walk(
@@ -146,7 +147,7 @@ impl Columns {
         if let Some(column) = missing {
             return Err(format!("no column `{}` in the header", COLUMNS[column]));
         }
-        let identity = places[10..].iter().flatten().count();
+        let identity = places[10..13].iter().flatten().count();
         if identity != 0 && identity != 3 {
             return Err(
                 "boot, sequence and since_boot_s: expected all three columns, or none".into()
@@ -223,7 +224,11 @@ fn identified(
 ) -> Result<UsageRecord, String> {
     let sequence = columns.number(row, "sequence", 0)?;
     let since_boot = seconds("since_boot_s", columns.need(row, "since_boot_s")?)?;
-    Ok(observed.into_record(boot, sequence, since_boot))
+    let life = match columns.get(row, "life") {
+        Some(life) => life.parse().map_err(|error| format!("{error}"))?,
+        None => boot.into(),
+    };
+    Ok(UsageRecord { life, ..observed.into_record(boot, sequence, since_boot) })
 }
 
 fn numbered(

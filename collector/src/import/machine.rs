@@ -141,8 +141,8 @@ mod tests {
     use MachineDoing::{Free, InUse, Off, Restarted};
 
     use super::*;
-    use crate::segment::tests::name;
     use crate::timeline::{Interpretation, PeriodState, interpret};
+    use gleaner_collector_core::samples::name;
 
     const HOLD_MAX: Duration = Duration::from_secs(1_000);
 

@@ -5,11 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use gleaner_common::usage::UsageRecord;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::log::{AppendError, Appended};
-use crate::name::WorkstationName;
 use crate::store::{Batch, Store};
 
 /// Frames that wait for the disk, and that are synced together. A frame is
@@ -37,13 +35,9 @@ impl LogWriter {
 
     /// Returns when the records are on disk, or are not; `None` if the thread
     /// has ended.
-    pub(super) async fn append(
-        &self,
-        name: WorkstationName,
-        records: Vec<UsageRecord>,
-    ) -> Option<Answer> {
+    pub(super) async fn append(&self, batch: Batch) -> Option<Answer> {
         let (answer, answered) = oneshot::channel();
-        self.requests.send(AppendRequest { batch: Batch { name, records }, answer }).await.ok()?;
+        self.requests.send(AppendRequest { batch, answer }).await.ok()?;
         answered.await.ok()
     }
 }

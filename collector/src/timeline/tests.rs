@@ -1,5 +1,5 @@
 use super::*;
-use crate::segment::tests::record;
+use gleaner_collector_core::samples::record;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -154,7 +154,7 @@ fn each_boot_is_taken_as_it_was_recorded() {
         let records = log(&transitions).into_iter().map(|record| UsageRecord { boot, ..record });
         interpret(records, Interpretation::AsTaken)
     };
-    let ada = crate::segment::tests::name("ada");
+    let ada = gleaner_collector_core::samples::name("ada");
     let start = WallTime::from_unix_s(1_700_000_000);
     check(
         &of(Origin::Rwho.boot(&ada, start)),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gleaner_collector::{CollectorConfig, CollectorError, run};
-use gleaner_common::id::{BootId, WorkstationId};
+use gleaner_common::id::{SpoolLife, WorkstationId};
 use gleaner_common::usage::UsageRecord;
 use gleaner_common::wire::{Purpose, Role, UsageFrame, UsageReply, close};
 use gleaner_shell::endpoint::{Admission, serve};
@@ -131,7 +131,7 @@ impl Agent {
 
     #[track_caller]
     fn confirmed(reply: Result<UsageReply, StreamError>, sequence: u64) {
-        assert_eq!(reply.unwrap(), UsageReply::Confirmed { boot: BootId([3; 16]), sequence });
+        assert_eq!(reply.unwrap(), UsageReply::Confirmed { life: SpoolLife([4; 16]), sequence });
     }
 }
 
@@ -219,12 +219,12 @@ fn a_stream_that_breaks_the_rules_is_given_up_and_the_others_go_on() {
         let lab = Lab::start();
         let connection = lab.connection().await;
         let mut good = Agent::of(&connection, "good").await;
-        let mut two_boots = records(1..=2);
-        two_boots[1].boot = BootId([9; 16]);
+        let mut two_lives = records(1..=2);
+        two_lives[1].life = SpoolLife([9; 16]);
         let mut long = records(1..=1);
         long[0].reason = "x".repeat(10_000);
         let backwards = records(1..=3).into_iter().rev().collect();
-        for bad in [vec![], two_boots, long, backwards, records(1..=1_001)] {
+        for bad in [vec![], two_lives, long, backwards, records(1..=1_001)] {
             let mut agent = Agent::of(&connection, "bad").await;
             agent.send(bad).await;
             assert_eq!(agent.reply().await, Err(StreamError::Reset { code: close::PROTOCOL }));
@@ -258,6 +258,7 @@ fn a_full_disk_is_told_to_the_agent_and_nothing_behind_is_confirmed() {
             match ada.reply().await.unwrap() {
                 UsageReply::Confirmed { sequence, .. } => next = sequence + 1,
                 UsageReply::Deferred { reason } => break reason,
+                UsageReply::Kept(_) => panic!("nobody asked"),
             }
         };
         assert!(reason.contains("No space left on device"), "{reason}");

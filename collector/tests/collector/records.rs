@@ -7,7 +7,7 @@ use std::time::Duration;
 use gleaner_collector::archive::Archive;
 use gleaner_collector::name::WorkstationName;
 use gleaner_collector::store::Batch;
-use gleaner_common::id::BootId;
+use gleaner_common::id::{BootId, SpoolLife};
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
 
@@ -20,6 +20,7 @@ pub(crate) fn record(sequence: u64) -> UsageRecord {
     let causes = Cause::ALL;
     let part = f32::from(u16::try_from(sequence % 100).unwrap()) / 100.0;
     UsageRecord {
+        life: SpoolLife([4; 16]),
         boot: BootId([3; 16]),
         sequence,
         at: WallTime(1_767_600_000_123_456_789 + i64::try_from(sequence).unwrap() * 1_000_000_007),
@@ -34,7 +35,7 @@ pub(crate) fn record(sequence: u64) -> UsageRecord {
 }
 
 pub(crate) fn batch(workstation: &str, sequences: std::ops::RangeInclusive<u64>) -> Batch {
-    Batch { name: name(workstation), records: sequences.map(record).collect() }
+    Batch::of(name(workstation), sequences.map(record).collect())
 }
 
 /// All records of a workstation, in the order they are on disk.

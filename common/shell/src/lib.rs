@@ -18,6 +18,7 @@ pub mod blob;
 pub mod client;
 pub mod clock;
 pub mod config;
+pub mod disk;
 pub mod endpoint;
 pub mod enrol;
 pub mod identity;

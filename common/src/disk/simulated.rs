@@ -211,6 +211,10 @@ impl Disk for SimulatedDisk {
         Ok(self.files.get(name).map(|file| file.current.clone()))
     }
 
+    fn length(&mut self, name: &str) -> io::Result<Option<u64>> {
+        Ok(self.files.get(name).map(|file| file.current.len() as u64))
+    }
+
     fn list(&mut self) -> io::Result<Vec<String>> {
         Ok(self.files.keys().cloned().collect())
     }

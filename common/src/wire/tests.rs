@@ -260,8 +260,10 @@ fn what_the_coordinator_says_of_ranks() {
 
 #[test]
 fn usage_streams() {
+    let (life, boot) = (SpoolLife([0xcd; 16]), BootId([0xab; 16]));
     let record = UsageRecord {
-        boot: BootId([0xab; 16]),
+        life,
+        boot,
         sequence: 300,
         at: WallTime(-1),
         since_boot: Duration::from_secs(1),
@@ -272,10 +274,15 @@ fn usage_streams() {
         slots: 2,
         reason: "r".into(),
     };
-    let expected = format!("0001{}ac0201010001{}01010000020172", ab(16), "00".repeat(12));
+    let (cd, zeros) = ("cd".repeat(16), "00".repeat(12));
+    let expected = format!("0001{cd}{}ac0201010001{zeros}01010000020172", ab(16));
     check(&UsageFrame::Records(vec![record]), &expected);
-    let boot = BootId([0xab; 16]);
-    check(&UsageReply::Confirmed { boot, sequence: 300 }, &format!("00{}ac02", ab(16)));
+    let (at, since_boot) = (WallTime(-1), Duration::from_secs(1));
+    let account = LifeAccount { life, boot, given: 300, saved: 4, confirmed: 3, at, since_boot };
+    check(&UsageFrame::Lives(vec![account]), &format!("0101{cd}{}ac020403010100", ab(16)));
+    check(&UsageReply::Confirmed { life, sequence: 300 }, &format!("00{cd}ac02"));
+    let kept = LifeKept { life, records: 3, last: 4, ranges: vec![(1, 2), (4, 4)] };
+    check(&UsageReply::Kept(vec![kept]), &format!("0201{cd}03040201020404"));
     check(&UsageReply::Deferred { reason: "r".into() }, "010172");
 }
 

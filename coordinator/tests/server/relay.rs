@@ -1,6 +1,6 @@
 //! Usage streams reach the collector, and are given up where there is none.
 
-use gleaner_common::id::BootId;
+use gleaner_common::id::SpoolLife;
 use gleaner_common::wire::{Purpose, Role, UsageFrame, UsageReply, close};
 use gleaner_shell::endpoint::{Credentials, Link, connect};
 use gleaner_shell::identity::Identity;
@@ -36,7 +36,7 @@ async fn a_usage_stream_is_passed_through_both_ways() {
     assert_eq!((workstation.0, name.as_str()), (1, "desk-1"));
     let records: UsageFrame = from_agent.expect().await.unwrap();
     assert_eq!(records, UsageFrame::Records(vec![]));
-    let confirmed = UsageReply::Confirmed { boot: BootId::default(), sequence: 3 };
+    let confirmed = UsageReply::Confirmed { life: SpoolLife::default(), sequence: 3 };
     to_agent.send(&confirmed).await.unwrap();
     assert_eq!(reader.expect::<UsageReply>().await.unwrap(), confirmed);
     // An end in good order is one at the other side too.

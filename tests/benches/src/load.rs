@@ -108,7 +108,7 @@ fn write_logs(data: &Path, progress: &Progress) -> Result<()> {
     for workstation in 0..WORKSTATIONS {
         let name = format!("ws-{workstation:03}").parse()?;
         let records = (0..DAYS).flat_map(|day| records_of(workstation, day)).collect();
-        for answer in store.append(&[Batch { name, records }]) {
+        for answer in store.append(&[Batch::of(name, records)]) {
             answer?;
         }
         progress.step();
@@ -125,6 +125,7 @@ fn records_of(workstation: usize, day: u32) -> impl Iterator<Item = UsageRecord>
     let midnight_s = 1_262_304_000 + i64::from(day) * 86_400;
     let late_s = u64::from(hash.as_bytes()[20]);
     (1..).zip(DAY).map(move |(sequence, (second, cause, reason))| UsageRecord {
+        life: BootId(boot).into(),
         boot: BootId(boot),
         sequence,
         at: WallTime::from_unix_s(midnight_s + (second + late_s).cast_signed()),

@@ -1,6 +1,6 @@
 use super::super::{Interpretation, PeriodState, Reading, Timeline, interpret};
 use super::*;
-use crate::segment::tests::record;
+use gleaner_collector_core::samples::record;
 use gleaner_common::usage::{LoadAverages, UsageRecord};
 
 use Cause::{Both, Change, Finish, Idle, Load, Start, Tty};

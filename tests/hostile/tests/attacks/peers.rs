@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use gleaner_common::frame::{FRAME_BYTES_MAX, encode};
-use gleaner_common::id::{BootId, Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::id::{BootId, Fence, JobId, SpoolLife, SubprogramId, WorkstationId};
 use gleaner_common::program::{Handover, HandoverReply, Life, ProgramSpec, Ticket};
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::WallTime;
@@ -221,6 +221,7 @@ fn an_agent_cannot_speak_for_anothers_rank(world: &World) -> Result<()> {
 fn an_agents_usage_records_stay_its_own(world: &World) -> Result<()> {
     let identity = world.enrol("agent", "gossip")?;
     let record = UsageRecord {
+        life: SpoolLife([9; 16]),
         boot: BootId([9; 16]),
         sequence: 1,
         at: WallTime(1_000_000_000),
@@ -232,7 +233,7 @@ fn an_agents_usage_records_stay_its_own(world: &World) -> Result<()> {
         slots: 1,
         reason: "says gossip of host1".into(),
     };
-    let confirmed = UsageReply::Confirmed { boot: record.boot, sequence: 1 };
+    let confirmed = UsageReply::Confirmed { life: record.life, sequence: 1 };
     // Until the collector is there.
     until("its record is on the disk", PATIENCE, || {
         let record = record.clone();

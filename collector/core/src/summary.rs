@@ -5,20 +5,22 @@
 //! is made again from the segment. It may be deleted at any time.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use gleaner_common::checked::Piece;
 use gleaner_common::time::WallTime;
-use gleaner_common::usage::UsageRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::index::Index;
 use crate::name::WorkstationName;
-use crate::segment::{HeaderError, Payload, Piece, Scan, decode_header};
+use crate::segment::{
+    Entry, Header, HeaderError, RecordView, VERSION as SEGMENT_VERSION, decode_header, entries,
+    is_damaged_segment,
+};
 
 const MAGIC: &[u8; 8] = b"gleansum";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// Bytes of a log that are no record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,70 +79,68 @@ pub enum ReadSegmentError {
 
 /// A segment in memory.
 #[derive(Debug)]
-pub(crate) struct Segment {
+pub struct Segment {
     pub path: PathBuf,
     bytes: Vec<u8>,
-    start: usize,
+    /// `None`: its header is damaged.
+    header: Option<Header>,
 }
 
 impl Segment {
-    /// Reads a segment of a workstation. A damaged header costs nothing but
+    /// Takes up a segment of a workstation. A damaged header costs nothing but
     /// itself: the scan then begins at the first byte.
     ///
     /// # Errors
-    /// It cannot be read, is none of ours, of another version, or of another
-    /// workstation.
-    pub(crate) fn read(path: &Path, expected: &WorkstationName) -> Result<Self, ReadSegmentError> {
-        let bytes = fs::read(path)
-            .map_err(|source| ReadSegmentError::Io { path: path.to_owned(), source })?;
-        let start = match decode_header(&bytes) {
-            Ok((found, start)) if found == *expected => start,
-            Ok((found, _)) => {
+    /// It is none of ours, of another version, or of another workstation.
+    pub fn of(
+        path: &Path,
+        bytes: Vec<u8>,
+        expected: &WorkstationName,
+    ) -> Result<Self, ReadSegmentError> {
+        let path = path.to_owned();
+        let header = match decode_header(&bytes) {
+            Ok(header) if header.name == *expected => Some(header),
+            Ok(Header { name: found, .. }) => {
                 let expected = expected.clone();
-                return Err(ReadSegmentError::OtherWorkstation {
-                    path: path.to_owned(),
-                    found,
-                    expected,
-                });
+                return Err(ReadSegmentError::OtherWorkstation { path, found, expected });
             }
-            Err(HeaderError::Damaged) => 0,
+            Err(HeaderError::Damaged) => None,
+            Err(HeaderError::NotOurs) if is_damaged_segment(&bytes, expected) => None,
             Err(error @ (HeaderError::NotOurs | HeaderError::Version { .. })) => {
-                return Err(ReadSegmentError::Header { path: path.to_owned(), error });
+                return Err(ReadSegmentError::Header { path, error });
             }
         };
-        Ok(Self { path: path.to_owned(), bytes, start })
+        Ok(Self { path, bytes, header })
     }
 
-    pub(crate) fn len(&self) -> u64 {
+    #[expect(clippy::len_without_is_empty, reason = "even an empty log has a header")]
+    pub fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Can records be appended, or is the header itself damaged?
-    pub(crate) fn has_good_header(&self) -> bool {
-        self.start > 0
+    /// Can entries be appended, or is the header damaged, or of an older version?
+    pub fn takes_more(&self) -> bool {
+        self.header.as_ref().is_some_and(|header| header.version == SEGMENT_VERSION)
     }
 
-    /// Does it end with something that is no whole record?
-    pub(crate) fn is_torn(&self) -> bool {
+    /// Does it end with something that is no whole entry?
+    pub fn is_torn(&self) -> bool {
         let is_tail = |piece: &Result<_, Damage>| {
             piece.as_ref().is_err_and(|damage| damage.kind == DamageKind::Torn)
         };
-        self.records().last().as_ref().is_some_and(is_tail)
+        self.entries().last().as_ref().is_some_and(is_tail)
     }
 
     /// The bytes from `offset` on.
-    pub(crate) fn tail(&self, offset: u64) -> &[u8] {
+    pub fn tail(&self, offset: u64) -> &[u8] {
         usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)).unwrap_or(&[])
     }
 
-    /// Goes through the records; what is damaged comes as `Err`.
-    pub(crate) fn records(&self) -> impl Iterator<Item = Result<UsageRecord, Damage>> {
-        self.records_as()
-    }
-
-    /// The same, read as something that takes less.
-    pub(crate) fn records_as<R: Payload>(&self) -> impl Iterator<Item = Result<R, Damage>> {
-        Scan::new(&self.bytes, self.start).map(|piece| {
+    /// Goes through the entries; what is damaged comes as `Err`.
+    pub fn entries(&self) -> impl Iterator<Item = Result<Entry<'_>, Damage>> {
+        let (start, version) =
+            self.header.as_ref().map_or((0, None), |header| (header.start, Some(header.version)));
+        entries(&self.bytes, start, version).map(|piece| {
             let damage = |offset: usize, bytes: usize, kind| Damage {
                 file: self.path.clone(),
                 offset: offset as u64,
@@ -148,7 +148,7 @@ impl Segment {
                 kind,
             };
             match piece {
-                Piece::Record(record) => Ok(record),
+                Piece::Entry(entry) => Ok(entry),
                 Piece::Corrupt { offset, bytes } => Err(damage(offset, bytes, DamageKind::Corrupt)),
                 Piece::Torn { offset, bytes } => Err(damage(offset, bytes, DamageKind::Torn)),
             }
@@ -158,7 +158,7 @@ impl Segment {
 
 /// What a segment holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Summary {
+pub struct Summary {
     pub bytes: u64,
     pub records: u64,
     /// The earliest and the latest record by the wall clock.
@@ -169,43 +169,28 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    pub(crate) fn of(segment: &Segment) -> Self {
+    pub fn of(segment: &Segment) -> Self {
         let mut summary = Self { bytes: segment.len(), ..Self::default() };
-        for piece in segment.records() {
+        for piece in segment.entries() {
             match piece {
-                Ok(record) => summary.add(&record),
+                Ok(Entry::Record(record)) => summary.add(&record),
+                Ok(Entry::Given(account)) => summary.index.give(&account),
                 Err(damage) => summary.damage.push(damage),
             }
         }
         summary
     }
 
-    fn add(&mut self, record: &UsageRecord) {
+    fn add(&mut self, RecordView { life, numbered }: &RecordView<'_>) {
+        let at = numbered.at;
         self.records += 1;
-        self.index.insert(record.boot, record.sequence);
-        self.first = Some(self.first.map_or(record.at, |first| first.min(record.at)));
-        self.last = Some(self.last.map_or(record.at, |last| last.max(record.at)));
+        self.index.insert(*life, numbered.boot, numbered.sequence);
+        self.first = Some(self.first.map_or(at, |first| first.min(at)));
+        self.last = Some(self.last.map_or(at, |last| last.max(at)));
     }
 
-    /// The summary of a full segment: the one kept beside it if it is good.
-    ///
-    /// # Errors
-    /// Those of [`Segment::read`].
-    pub(crate) fn of_full(path: &Path, name: &WorkstationName) -> Result<Self, ReadSegmentError> {
-        match Self::kept(path) {
-            Some(kept) => Ok(kept),
-            None => Ok(Self::of(&Segment::read(path, name)?)),
-        }
-    }
-
-    /// The summary beside a segment, if it is there and fits.
-    pub(crate) fn kept(segment: &Path) -> Option<Self> {
-        let length = fs::metadata(segment).ok()?.len();
-        Self::load(segment).filter(|kept| kept.bytes == length)
-    }
-
-    fn load(segment: &Path) -> Option<Self> {
-        let bytes = fs::read(path_beside(segment)).ok()?;
+    /// The summary that was kept beside a segment of this length, if it is good.
+    pub fn kept(bytes: &[u8], segment: &Path, length: u64) -> Option<Self> {
         let (checksum, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk()?;
         if crc32c::crc32c(rest) != u32::from_le_bytes(*checksum) {
             return None;
@@ -217,25 +202,13 @@ impl Summary {
         let mut summary: Self = postcard::from_bytes(body).ok()?;
         // The directory may have been moved since.
         summary.damage.iter_mut().for_each(|damage| segment.clone_into(&mut damage.file));
-        Some(summary)
+        (summary.bytes == length).then_some(summary)
     }
 
-    /// Keeps the summary beside its segment. Only saves time: whether it
-    /// reaches the disk does not matter, so it is not synced.
-    ///
-    /// # Errors
-    /// Those of writing a file.
-    pub(crate) fn save(&self, segment: &Path) -> io::Result<()> {
-        let mut body = VERSION.to_le_bytes().to_vec();
-        body = postcard::to_extend(self, body).map_err(io::Error::other)?;
-        let bytes = [MAGIC.as_slice(), &crc32c::crc32c(&body).to_le_bytes(), &body].concat();
-        let path = path_beside(segment);
-        let temporary = path.with_extension("sum.new");
-        fs::write(&temporary, bytes)?;
-        fs::rename(temporary, path)
+    /// What is kept beside a segment. Only saves time.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let body = postcard::to_extend(self, VERSION.to_le_bytes().to_vec())
+            .unwrap_or_else(|error| unreachable!("postcard writes anything into a Vec: {error}"));
+        [MAGIC.as_slice(), &crc32c::crc32c(&body).to_le_bytes(), &body].concat()
     }
-}
-
-fn path_beside(segment: &Path) -> PathBuf {
-    segment.with_extension("sum")
 }
