@@ -39,6 +39,7 @@ fn stormy() -> Setting {
         replicas_max: 3,
         liars: 0,
         crowd: None,
+        black_holes: 0,
         large: 0.0,
     }
 }
@@ -276,6 +277,20 @@ fn what_kills_workstations_does_not_wander_through_all_of_them() {
     });
     let held: u32 = outlines.iter().map(|outline| outline.first_failed).sum();
     assert!(held > 0 || outlines.len() == 1, "nothing was held: {outlines:#?}");
+}
+
+/// As on a full disk: 25 of 200 failed for good, and 177 attempts were burnt.
+#[test]
+fn where_every_guest_fails_at_once_few_attempts_are_burnt_and_nothing_fails_for_good() {
+    let test = "where_every_guest_fails_at_once_few_attempts_are_burnt_and_nothing_fails_for_good";
+    let setting = |seed: u64| {
+        let black_holes = 1 + u32::try_from(seed % 2).unwrap_or(0);
+        Setting { crowd: Some(200), jobs: 1, black_holes, storm: s(600), ..quiet() }
+    };
+    check(test, 8, setting, |outline| {
+        assert_eq!((outline.succeeded, outline.failed), (200, 0), "{outline:?}");
+        assert!(outline.attempts - 200 <= 2 * 12, "{outline:?}");
+    });
 }
 
 #[test]

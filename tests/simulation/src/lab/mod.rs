@@ -92,6 +92,8 @@ pub struct Setting {
     /// The first job is one user's, of so many subprograms; each of the others is
     /// another's, of a single one.
     pub crowd: Option<u32>,
+    /// On so many hosts, every guest fails at once, and the agents do not know why.
+    pub black_holes: u32,
     /// How many of the jobs ask for two cores or for memory.
     pub large: f64,
 }
