@@ -72,8 +72,9 @@ impl Core {
         }
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         history.lost_in_a_row = 0;
-        // What never ran says nothing of how long the others take.
-        if !matches!(finished.outcome, Outcome::CannotStart(_)) {
+        // What failed says nothing of how long the others take: as quick as they fail on a
+        // full disk, they would be sent there by the dozen.
+        if finished.outcome.is_success() {
             job.learn_span(span(finished.ran, finished.suspended));
         }
         if job.program.is_some() {

@@ -81,7 +81,7 @@ impl Core {
         if job.fits_nowhere_since.get() == Some(self.pool.version()) {
             return None;
         }
-        let suspected = self.blame.suspected(now, job.id(), &job.record().user);
+        let suspected = self.suspected(now, job);
         let find = |needs: Needs<'_>| {
             job.turns().find_map(|(turn, avoided)| {
                 let avoided = avoided.and_rather(&suspected);
@@ -101,6 +101,15 @@ impl Core {
         found
     }
 
+    /// Where others of its job or user fail, one after the other. All ranks of a
+    /// program begin at once, wherever there is room.
+    pub(super) fn suspected(&self, now: Moment, job: &Job) -> Vec<WorkstationId> {
+        if job.program.is_some() {
+            return vec![];
+        }
+        self.blame.suspected(now, job.id(), &job.record().user)
+    }
+
     /// Only the job whose turn comes next anyway is sent ahead, if it is short:
     /// whoever else waits is not to find every place taken again.
     fn ahead_match(&self, now: Moment) -> Option<Match> {
@@ -114,7 +123,7 @@ impl Core {
         if !queue.is_short(job) {
             return None;
         }
-        let suspected = self.blame.suspected(now, job.id(), &job.record().user);
+        let suspected = self.suspected(now, job);
         job.turns().find_map(|(turn, avoided)| {
             let avoided = avoided.and_rather(&suspected);
             let workstation = self.pool.choose_ahead(job.needs(), &avoided)?;

@@ -203,7 +203,7 @@ impl Core {
             let names = self.names(avoided);
             reasons.push(format!("it failed on {names} and waits for another workstation"));
         }
-        let suspected = self.blame.suspected(now, job.id(), &job.record().user);
+        let suspected = self.suspected(now, job);
         if !suspected.is_empty() && self.pool.has_free() {
             let names = self.names(&suspected);
             reasons.push(format!("others of its job or user fail on {names}, one after the other"));
