@@ -171,7 +171,7 @@ impl Places {
             let (places, outlooks) = (&self.workstations, &self.outlooks);
             self.free.refresh(|id| by.cost(&places[id as usize], outlooks.get(id as usize), now));
         }
-        self.free.choose(None)
+        self.free.choose()
     }
 
     /// How likely an owner is to return in that time, by what the past has

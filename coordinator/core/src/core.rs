@@ -33,6 +33,7 @@ use gleaner_common::wire::CoordinatorFrame;
 use gleaner_program_core::address::Rank;
 
 use crate::attempt::{Attempt, Fences};
+use crate::blame::Blame;
 use crate::event::{Event, Link};
 use crate::job::{Job, Position};
 use crate::negotiation::Prices;
@@ -126,6 +127,7 @@ pub struct Core {
     /// a target was last looked for.
     moves: BTreeMap<Fence, Moving>,
     residence: Residence<JobId, Fence>,
+    blame: Blame,
     moves_looked_at: Option<u64>,
     /// The last attempts of ranks that have ended in their program's life.
     ended_ranks: BTreeMap<Fence, (JobId, Position)>,
@@ -380,7 +382,9 @@ impl Core {
                 if drained && at_once {
                     self.empty(workstation);
                 } else if !drained {
+                    self.blame.forgive(workstation);
                     self.change_workstation(now, workstation, Workstation::forgive);
+                    self.look_again();
                     self.fill_again(draft, workstation);
                 }
             }
@@ -402,7 +406,10 @@ impl Core {
         }
         let program = self.timers.first().map(|(at, _)| *at);
         let workstation = self.pool.first_due().map(|(at, _)| at);
-        [workstation, program, self.schedule.first_due()].into_iter().flatten().min()
+        [workstation, program, self.schedule.first_due(), self.blame.due()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Acts on a deadline that has passed; too early or too often is harmless.
@@ -419,6 +426,9 @@ impl Core {
         }
         while let Some((_, id)) = self.pool.first_due().filter(|(at, _)| *at <= now) {
             self.workstation_is_due(&mut draft, id);
+        }
+        if self.blame.take_what_is_due(now) {
+            self.look_again();
         }
         for (id, why) in std::mem::take(&mut self.outdated) {
             self.begin_again(&mut draft, id, why, false);
@@ -484,6 +494,11 @@ impl Core {
             self.queues.update(job);
         }
         self.schedule.changed(id);
+    }
+
+    /// What found no place may find one now.
+    fn look_again(&mut self) {
+        self.queues.jobs().for_each(|id| self.schedule.changed(id));
     }
 
     /// A fence that was never given out before.

@@ -71,10 +71,21 @@ pub(crate) enum Turn {
 /// Where a subprogram is not to go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Avoided {
-    /// Only if there is no choice.
-    pub(crate) rather: Option<WorkstationId>,
+    /// Only if there is no choice: then the first of them.
+    pub(crate) rather: Vec<WorkstationId>,
     /// Not in any case.
     pub(crate) never: Vec<WorkstationId>,
+}
+
+impl Avoided {
+    /// Nor there, where others of its job or user have failed: before where it has
+    /// failed itself.
+    pub(crate) fn and_rather(mut self, suspected: &[WorkstationId]) -> Self {
+        let new = suspected.iter().filter(|id| !self.rather.contains(id));
+        let new: Vec<_> = new.copied().collect();
+        self.rather.splice(..0, new);
+        self
+    }
 }
 
 #[derive(Debug)]
@@ -178,7 +189,7 @@ impl Job {
             if self.placed.contains_key(position) {
                 continue;
             }
-            if history.avoided == Some(history.last.workstation) {
+            if history.failed_last() {
                 self.failed.push_back(*position);
             } else {
                 self.returned.push_back(*position);
@@ -201,8 +212,7 @@ impl Job {
         let all = begun.iter().flat_map(|subprogram| replicas.of(*subprogram));
         let is_placed = |position: &Position| self.placed.contains_key(position);
         for position in all.filter(|it| !is_placed(it) && replicas.answer(*it).is_none()) {
-            let failed_last = |it: &History| it.avoided == Some(it.last.workstation);
-            if self.history.get(&position).is_some_and(failed_last) {
+            if self.history.get(&position).is_some_and(History::failed_last) {
                 self.failed.push_back(position);
             } else {
                 self.returned.push_back(position);
@@ -372,9 +382,9 @@ impl Job {
 
     /// Where it is not to go.
     pub(crate) fn avoided(&self, position: Position) -> Avoided {
-        let rather = self.history.get(&position).and_then(|history| history.avoided);
+        let rather = self.history.get(&position).map(|history| history.avoided.clone());
         let never = self.replicas.as_ref().map_or_else(Vec::new, |it| it.barred(position));
-        Avoided { rather, never }
+        Avoided { rather: rather.unwrap_or_default(), never }
     }
 
     /// One that is placed is suspended from now on, or is not any more.
@@ -610,6 +620,14 @@ impl Job {
     pub(crate) fn retry_last(&mut self, position: Position, history: History) {
         self.failed.push_back(position);
         self.history.insert(position, history);
+    }
+
+    /// A failure of a subprogram that is to be tried again does not count after all.
+    pub(crate) fn excuse(&mut self, index: u32) -> Option<(Position, &History)> {
+        let position = self.position(index)?;
+        let history = self.history.get_mut(&position).filter(|history| history.failures > 0)?;
+        history.failures -= 1;
+        Some((position, history))
     }
 
     /// The queued subprograms that were tried before, with what is known of

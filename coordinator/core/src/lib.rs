@@ -17,6 +17,7 @@
 //! store's, whose records turn into rows by themselves.
 
 mod attempt;
+mod blame;
 mod core;
 mod event;
 mod generation;

@@ -301,33 +301,38 @@ impl Pool {
         self.kept.map(|(id, _)| id)
     }
 
-    /// The policy's choice of the free ones. An avoided one is chosen only if
-    /// no other is idle: a place elsewhere is worth waiting for.
-    fn choose(&self, avoided: Option<WorkstationId>) -> Option<WorkstationId> {
-        self.free.choose(avoided).or_else(|| {
-            let only = self.open() == 1;
-            avoided.filter(|_| only).and_then(|_| self.free.choose(None))
-        })
-    }
-
-    /// The policy's choice of the free ones that have what is needed.
+    /// The policy's choice of the free ones that have what is needed. One that is
+    /// avoided is chosen only if no other is idle: a place elsewhere is worth
+    /// waiting for.
     pub(crate) fn choose_for(&self, needs: Needs<'_>, avoided: &Avoided) -> Option<WorkstationId> {
         let Avoided { rather, never } = avoided;
         let will_do =
             |id: WorkstationId, w: &Workstation| !never.contains(&id) && needs.are_met_now(w);
+        let suits = |id, w: &Workstation| !rather.contains(&id) && will_do(id, w);
         if needs.prefer.is_none()
-            && let Some(first) = self.choose(*rather)
-            && self.get(first).is_some_and(|w| will_do(first, w))
+            && let Some(first) = self.free.choose()
+            && self.get(first).is_some_and(|w| suits(first, w))
         {
             return Some(first);
         }
-        let other = self.choose_preferred(needs, |id, w| Some(id) != *rather && will_do(id, w));
-        other.or_else(|| {
-            let barred = never.iter().filter(|id| self.is_open(**id)).count();
-            let only = self.open() as usize == barred + 1;
-            rather
-                .filter(|_| only && barred > 0)
-                .and_then(|rather| self.choose_where(needs, |id, w| id == rather && will_do(id, w)))
+        let other = self.choose_preferred(needs, suits);
+        if other.is_some() || rather.is_empty() || self.has_other(needs, avoided) {
+            return other;
+        }
+        let one = |one| self.choose_where(needs, |id, w| id == one && will_do(id, w));
+        rather.iter().find_map(|id| one(*id))
+    }
+
+    /// Is one idle that is not avoided, whether or not it has room now?
+    fn has_other(&self, needs: Needs<'_>, avoided: &Avoided) -> bool {
+        let Avoided { rather, never } = avoided;
+        // Most often there are more than all that are avoided.
+        if needs.are_none() && self.open() as usize > rather.len() + never.len() {
+            return true;
+        }
+        self.entries.iter().any(|(id, entry)| {
+            let is_other = !rather.contains(id) && !never.contains(id);
+            is_other && is_open(entry.keys.standing) && needs.are_met(&entry.workstation)
         })
     }
 
@@ -420,7 +425,7 @@ impl Pool {
     ) -> Option<WorkstationId> {
         let soon = |(wait, id): &(Duration, WorkstationId)| (*wait <= AHEAD).then_some(*id);
         let will_do = |id: &WorkstationId| {
-            Some(*id) != avoided.rather
+            !avoided.rather.contains(id)
                 && !avoided.never.contains(id)
                 && self.get(*id).is_some_and(|w| w.would_have_free(needs.asked) && needs.are_met(w))
         };
@@ -429,6 +434,11 @@ impl Pool {
 
     pub(crate) fn has_ahead(&self) -> bool {
         self.ahead.first().is_some_and(|(wait, _)| *wait <= AHEAD)
+    }
+
+    /// How many are connected.
+    pub(crate) fn in_sight(&self) -> usize {
+        self.len() - self.count(Standing::Away) as usize
     }
 
     /// How many are idle.

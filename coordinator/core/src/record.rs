@@ -131,9 +131,10 @@ pub struct History {
     pub lost_in_a_row: u32,
     pub moves: u32,
     pub cpu: Duration,
-    /// Where the subprogram failed last: it is not tried there again if there
-    /// is a choice.
-    pub avoided: Option<WorkstationId>,
+    /// Where the subprogram has failed, the newest last, and not the oldest of
+    /// very many: it is not tried there again if there is a choice. A store may
+    /// keep the newest only.
+    pub avoided: Vec<WorkstationId>,
     pub last: LastAttempt,
 }
 
@@ -330,7 +331,23 @@ pub fn untried_row(subprogram: SubprogramId, job: JobState) -> SubprogramRow {
     SubprogramRecord { subprogram, state, history: History::default() }.row(None)
 }
 
+/// So many workstations a subprogram avoids at most. A guess.
+const AVOIDED_MAX: usize = 8;
+
 impl History {
+    pub(crate) fn avoid(&mut self, at: WorkstationId) {
+        self.avoided.retain(|other| *other != at);
+        if self.avoided.len() == AVOIDED_MAX {
+            self.avoided.remove(0);
+        }
+        self.avoided.push(at);
+    }
+
+    /// Was the latest attempt that ended a failure?
+    pub(crate) fn failed_last(&self) -> bool {
+        self.avoided.last() == Some(&self.last.workstation)
+    }
+
     /// What replicas have come to together; the last of them decides.
     pub(crate) fn sum<'a>(of: impl Iterator<Item = &'a Self>) -> Option<Self> {
         of.cloned().reduce(|all, one| Self {

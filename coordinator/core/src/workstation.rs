@@ -145,6 +145,9 @@ pub(crate) struct Workstation {
     /// Until when nothing new is placed here after a refusal or retreat, and
     /// why.
     pub(crate) rest: Option<(Moment, String)>,
+    /// The same for what fails here and works elsewhere: news of its owner say nothing
+    /// of that.
+    pub(crate) blamed: Option<(Moment, String)>,
     /// Refusals since a guest started here; those of one rest count as one.
     refusals: u32,
     attempts: BTreeMap<Fence, Guest>,
@@ -400,7 +403,7 @@ impl Workstation {
     pub(crate) fn forgive(&mut self) {
         self.speakers.forgive();
         self.copy = None;
-        self.rest = None;
+        (self.rest, self.blamed) = (None, None);
         self.refusals = 0;
     }
 
@@ -410,7 +413,8 @@ impl Workstation {
     }
 
     fn is_resting(&self, now: Moment) -> bool {
-        self.rest.as_ref().is_some_and(|(until, _)| now < *until)
+        let rests = [&self.rest, &self.blamed];
+        rests.into_iter().flatten().any(|(until, _)| now < *until)
     }
 
     /// The workstation returned work: it gets nothing new for a moment.
@@ -421,7 +425,7 @@ impl Workstation {
 
     /// The workstation never started what it was given.
     pub(crate) fn rest_from_refusal(&mut self, now: Moment, reason: String) {
-        let is_another = !self.is_resting(now);
+        let is_another = self.rest.as_ref().is_none_or(|(until, _)| now >= *until);
         self.rest(now, reason);
         if let Some((until, _)) = &mut self.rest {
             *until = now + REST * 2u32.pow(self.refusals.min(REST_DOUBLED_MAX));
@@ -447,7 +451,8 @@ impl Workstation {
         let is_awaited = self.session.is_some() && !self.silent || !self.undelivered.is_empty();
         let silence = (self.attempts.is_empty() && is_awaited).then(|| self.silent_from(config));
         let rest = self.rest.as_ref().map(|(until, _)| *until);
-        [lease, silence, rest].into_iter().flatten().min()
+        let blamed = self.blamed.as_ref().map(|(until, _)| *until);
+        [lease, silence, rest, blamed].into_iter().flatten().min()
     }
 
     /// When an agent without guests that was not heard from counts as silent.

@@ -289,7 +289,7 @@ fn history(row: &Named<'_>) -> Column<History> {
         moves: row.get("moves")?,
         lost_in_a_row: row.get("lost_in_a_row")?,
         cpu: row.get("cpu").map(span)?,
-        avoided: row.get::<Option<u32>>("avoided")?.map(WorkstationId),
+        avoided: row.get::<Option<u32>>("avoided")?.map(WorkstationId).into_iter().collect(),
         last: LastAttempt {
             fence: Fence::unpacked(row.get("fence").map(count)?),
             workstation: WorkstationId(row.get("workstation")?),

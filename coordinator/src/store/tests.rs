@@ -44,7 +44,7 @@ fn subprogram(job: u32, index: u32) -> SubprogramRecord {
             moves: 0,
             lost_in_a_row: 2,
             cpu: Duration::from_millis(1_234),
-            avoided: Some(WorkstationId(3)),
+            avoided: vec![WorkstationId(3)],
             last: LastAttempt {
                 fence: Fence::of(7),
                 workstation: WorkstationId(3),

@@ -325,7 +325,7 @@ fn put_subprogram(connection: &Connection, record: &SubprogramRecord) -> Done {
         lost: history.lost,
         outcome: history.last.outcome,
         cpu: ns(history.cpu),
-        avoided: history.avoided.map(|workstation| workstation.0),
+        avoided: history.avoided.last().map(|workstation| workstation.0),
         moves: history.moves,
         lost_in_a_row: history.lost_in_a_row,
     })
@@ -351,7 +351,7 @@ fn put_replica(
         moves: history.moves,
         outcome: history.last.outcome,
         cpu: ns(history.cpu),
-        avoided: history.avoided.map(|workstation| workstation.0),
+        avoided: history.avoided.last().map(|workstation| workstation.0),
         trail: packed(&record.trail)?,
         answer: record.answer.map(|answer| answer.0),
         finished: finished.map(packed).transpose()?,

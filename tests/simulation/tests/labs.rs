@@ -250,6 +250,20 @@ fn what_kills_workstations_does_not_wander_through_all_of_them() {
     assert!(held > 0 || outlines.len() == 1, "nothing was held: {outlines:#?}");
 }
 
+/// As on a full disk: 25 of 200 failed for good, and 177 attempts were burnt.
+#[test]
+fn where_every_guest_fails_at_once_few_attempts_are_burnt_and_nothing_fails_for_good() {
+    let test = "where_every_guest_fails_at_once_few_attempts_are_burnt_and_nothing_fails_for_good";
+    let setting = |seed: u64| {
+        let black_holes = 1 + u32::try_from(seed % 2).unwrap_or(0);
+        Setting { crowd: Some(200), jobs: 1, black_holes, storm: s(600), ..quiet() }
+    };
+    check(test, 8, setting, |outline| {
+        assert_eq!((outline.succeeded, outline.failed), (200, 0), "{outline:?}");
+        assert!(outline.attempts - 200 <= 2 * 12, "{outline:?}");
+    });
+}
+
 #[test]
 fn one_users_thousands_delay_anothers_one_by_a_slots_turn() {
     let test = "one_users_thousands_delay_anothers_one_by_a_slots_turn";

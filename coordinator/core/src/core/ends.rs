@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use gleaner_common::id::Fence;
+use gleaner_common::id::{Fence, SubprogramId};
 use gleaner_common::job::Outcome;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::wire::{CoordinatorFrame, Finished, GuestState};
 
 use super::{Core, Draft};
 use crate::attempt::{Attempt, Return, Stage, span};
+use crate::blame::Case;
 use crate::job::Job;
 use crate::record::{Change, History, LastAttempt};
 use crate::workstation::clip;
@@ -71,13 +72,16 @@ impl Core {
         }
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         history.lost_in_a_row = 0;
-        // What never ran says nothing of how long the others take.
-        if !matches!(finished.outcome, Outcome::CannotStart(_)) {
+        // What failed says nothing of how long the others take: as quick as they fail on a
+        // full disk, they would be sent there by the dozen.
+        if finished.outcome.is_success() {
             job.learn_span(span(finished.ran, finished.suspended));
         }
         if job.program.is_some() {
             return self.rank_finished(draft, (attempt, history), finished);
         }
+        let counts = self.judge(draft, &attempt, &finished.outcome);
+        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         if job.replicas().is_some() {
             return self.replica_finished(draft, (attempt, history), finished);
         }
@@ -85,8 +89,8 @@ impl Core {
         let state = if finished.outcome.is_success() {
             SubprogramState::Succeeded
         } else {
-            history.failures += 1;
-            history.avoided = Some(attempt.workstation);
+            history.failures += u32::from(counts);
+            history.avoid(attempt.workstation);
             let hopeless = matches!(finished.outcome, Outcome::Fault(_));
             if hopeless || history.failures > job.spec().retries {
                 SubprogramState::Failed
@@ -109,6 +113,42 @@ impl Core {
         }
         draft.change(Change::Result { subprogram, accepted, finished: Box::new(finished) });
         self.requeue(attempt.job);
+    }
+
+    /// Whose fault a failure is: does it count against its subprogram? Others that
+    /// turn out to be the workstation's do not any more.
+    fn judge(&mut self, draft: &mut Draft, attempt: &Attempt, outcome: &Outcome) -> bool {
+        let (now, id, at) = (draft.now, attempt.job, attempt.workstation);
+        let Some(job) = self.jobs.get_mut(&id) else { return true };
+        let SubprogramId { index, .. } = job.subprogram(attempt.position);
+        let case = Case { user: &job.record().user, job: id, index, at };
+        let judgement = match outcome {
+            Outcome::Succeeded => {
+                self.blame.succeeded(now, case);
+                return true;
+            }
+            Outcome::ExitCode(_) | Outcome::Signal(_) | Outcome::CannotStart(_) => {
+                self.blame.failed(now, case, self.pool.in_sight())
+            }
+            // What the job may use is its own to know.
+            Outcome::TimedOut | Outcome::OverLimit(_) | Outcome::Fault(_) => return true,
+        };
+        let mut counts = true;
+        for other in judgement.excused {
+            if other == index {
+                counts = false;
+            } else if job.replicas().is_none()
+                && let Some((position, history)) = job.excuse(other)
+            {
+                let history = history.clone();
+                let state = SubprogramState::Queued;
+                draft.change(job.subprogram_change(position, &history, state));
+            }
+        }
+        if let Some((span, reason)) = judgement.rest {
+            self.change_workstation(now, at, |w| w.blamed = Some((now + span, reason)));
+        }
+        counts
     }
 
     /// An open attempt ended without a result: its subprogram goes first.
@@ -213,7 +253,7 @@ impl Core {
             job.return_first(position, history);
             return self.begin_again(draft, id, &why, true);
         }
-        history.avoided = Some(attempt.workstation);
+        history.avoid(attempt.workstation);
         let is_held = history.failures > retries;
         if is_held && job.replicas().is_some() {
             draft.change(job.subprogram_change(position, &history, SubprogramState::Failed));

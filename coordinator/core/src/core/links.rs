@@ -482,6 +482,7 @@ impl Core {
         self.change_workstation(now, id, |w| {
             w.silent |= is_silent && w.session.is_some();
             w.rest.take_if(|(until, _)| *until <= now);
+            w.blamed.take_if(|(until, _)| *until <= now);
         });
     }
 

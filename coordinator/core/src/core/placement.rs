@@ -58,7 +58,7 @@ impl Core {
     /// Places the next of the job's queued subprograms, if there is one and
     /// something that is free suits it.
     pub(super) fn place_next(&mut self, draft: &mut Draft, id: JobId) -> bool {
-        let found = self.jobs.get(&id).and_then(|job| self.match_of(job));
+        let found = self.jobs.get(&id).and_then(|job| self.match_of(draft.now, job));
         if let Some(found) = &found {
             self.goes_to_group(id, found.workstation);
             self.assign(draft, found);
@@ -68,7 +68,7 @@ impl Core {
 
     /// Sends ahead to places that are about to become free.
     pub(super) fn send_ahead(&mut self, draft: &mut Draft) {
-        while let Some(found) = self.ahead_match() {
+        while let Some(found) = self.ahead_match(draft.now) {
             if draft.step.placed >= PLACEMENTS_MAX {
                 self.more_to_place = true;
                 return;
@@ -77,12 +77,14 @@ impl Core {
         }
     }
 
-    fn match_of(&self, job: &Job) -> Option<Match> {
+    fn match_of(&self, now: Moment, job: &Job) -> Option<Match> {
         if job.fits_nowhere_since.get() == Some(self.pool.version()) {
             return None;
         }
+        let suspected = self.suspected(now, job);
         let find = |needs: Needs<'_>| {
             job.turns().find_map(|(turn, avoided)| {
+                let avoided = avoided.and_rather(&suspected);
                 let workstation = self.pool.choose_for(needs, &avoided)?;
                 Some(Match { job: job.id(), turn, workstation })
             })
@@ -99,9 +101,18 @@ impl Core {
         found
     }
 
+    /// Where others of its job or user fail, one after the other. All ranks of a
+    /// program begin at once, wherever there is room.
+    pub(super) fn suspected(&self, now: Moment, job: &Job) -> Vec<WorkstationId> {
+        if job.program.is_some() {
+            return vec![];
+        }
+        self.blame.suspected(now, job.id(), &job.record().user)
+    }
+
     /// Only the job whose turn comes next anyway is sent ahead, if it is short:
     /// whoever else waits is not to find every place taken again.
-    fn ahead_match(&self) -> Option<Match> {
+    fn ahead_match(&self, now: Moment) -> Option<Match> {
         if !self.pool.has_ahead() {
             return None;
         }
@@ -112,7 +123,9 @@ impl Core {
         if !queue.is_short(job) {
             return None;
         }
+        let suspected = self.suspected(now, job);
         job.turns().find_map(|(turn, avoided)| {
+            let avoided = avoided.and_rather(&suspected);
             let workstation = self.pool.choose_ahead(job.needs(), &avoided)?;
             Some(Match { job: job.id(), turn, workstation })
         })

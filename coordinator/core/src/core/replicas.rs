@@ -33,7 +33,7 @@ impl Core {
         progress.wasted_cpu = progress.wasted_cpu.saturating_add(finished.cpu);
         if !finished.outcome.is_success() {
             history.failures += 1;
-            history.avoided = Some(attempt.workstation);
+            history.avoid(attempt.workstation);
             let hopeless = matches!(finished.outcome, Outcome::Fault(_));
             if !hopeless && history.failures <= job.spec().retries {
                 job.progress_mut().counts.retried += 1;

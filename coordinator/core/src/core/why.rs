@@ -31,8 +31,8 @@ impl Core {
             Whereabouts::Ended => return None,
             Whereabouts::Placed(fence) => self.why_placed(now, fence)?,
             Whereabouts::Queued { before } => {
-                let avoided = history.as_ref().and_then(|history| history.avoided);
-                self.why_queued(now, job, before, avoided)
+                let avoided = job.avoided(position).rather;
+                self.why_queued(now, job, before, &avoided)
             }
         };
         reasons.extend(self.why_undecided(job, position));
@@ -116,9 +116,12 @@ impl Core {
             Standing::Silent => {
                 format!("not heard from for {}", Spoken(now.since(workstation.heard)))
             }
-            Standing::Resting => match &workstation.rest {
-                Some((_, reason)) => format!("returned work just now: {reason}"),
-                None => "returned work just now".to_owned(),
+            Standing::Resting => match (&workstation.blamed, &workstation.rest) {
+                (Some((until, reason)), _) => {
+                    format!("rests for {} more: {reason}", Spoken(until.since(now)))
+                }
+                (None, Some((_, reason))) => format!("returned work just now: {reason}"),
+                (None, None) => "returned work just now".to_owned(),
             },
             Standing::Unready => {
                 let why = workstation.facts.unready.as_deref().unwrap_or_default();
@@ -135,6 +138,12 @@ impl Core {
                 None => "kept until more of it is free".to_owned(),
             },
             Standing::Free => format!("idle: {presence}"),
+        };
+        let accusers = self.blame.accusers(now, id);
+        let reason = if accusers.is_empty() || workstation.blamed.is_some() {
+            reason
+        } else {
+            format!("{reason}; what {} submits fails here and works elsewhere", accusers.join(", "))
         };
         let is_told = self.pool.standing(id)? == Standing::Drained;
         let reason =
@@ -183,17 +192,21 @@ impl Core {
         now: Moment,
         job: &Job,
         before: u32,
-        avoided: Option<WorkstationId>,
+        avoided: &[WorkstationId],
     ) -> Vec<String> {
         let mut reasons: Vec<String> = self.what_nobody_has(job);
         reasons.extend(self.too_few(job));
         reasons.extend(self.why_nothing_is_free());
         reasons.extend(self.why_nothing_free_suits(job));
         reasons.extend(self.why_not_scheduled(job));
-        if let Some(name) = avoided.and_then(|id| self.workstation_name(id))
-            && self.pool.has_free()
-        {
-            reasons.push(format!("it failed on {name} and waits for another workstation"));
+        if !avoided.is_empty() && self.pool.has_free() {
+            let names = self.names(avoided);
+            reasons.push(format!("it failed on {names} and waits for another workstation"));
+        }
+        let suspected = self.suspected(now, job);
+        if !suspected.is_empty() && self.pool.has_free() {
+            let names = self.names(&suspected);
+            reasons.push(format!("others of its job or user fail on {names}, one after the other"));
         }
         if before > 0 {
             reasons.push(format!("{} of its job before it", subprograms(before.into())));

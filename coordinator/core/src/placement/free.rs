@@ -160,14 +160,10 @@ impl<Id: Copy + From<u32> + Into<u32>, H: Has> Free<Id, H> {
         }
     }
 
-    /// The cheapest one that is not the avoided one.
-    pub fn choose(&self, avoided: Option<Id>) -> Option<Id> {
+    /// The cheapest one.
+    pub fn choose(&self) -> Option<Id> {
         let best = self.nodes.get(1)?.player;
-        let chosen = match avoided.map(Into::into) {
-            Some(number) if number == best.number => self.beaten_by(best),
-            Some(_) | None => best,
-        };
-        (chosen != NOBODY).then(|| Id::from(chosen.number))
+        (best != NOBODY).then(|| Id::from(best.number))
     }
 
     /// The cheapest one that will do. Below nodes of which `may` says that none
@@ -255,20 +251,6 @@ impl<Id: Copy + From<u32> + Into<u32>, H: Has> Free<Id, H> {
         }
     }
 
-    /// The best of those that lost to the best one, on its way up.
-    fn beaten_by(&self, best: Player) -> Player {
-        let mut node = self.leaves() + best.number as usize;
-        let mut second = NOBODY;
-        while node > 1 {
-            let rival = self.nodes[node ^ 1].player;
-            if rival.beats(second) {
-                second = rival;
-            }
-            node /= 2;
-        }
-        second
-    }
-
     fn grow(&mut self, room: usize) {
         let leaves = room.next_power_of_two().max(2);
         let mut nodes = vec![Node::nobody(); 2 * leaves];
@@ -287,9 +269,8 @@ mod tests {
     use super::*;
 
     /// The obvious way.
-    fn first(of: &BTreeMap<u32, u64>, avoided: Option<u32>) -> Option<u32> {
-        let others = of.iter().filter(|(id, _)| Some(**id) != avoided);
-        others.min_by_key(|(id, cost)| (**cost, **id)).map(|(id, _)| *id)
+    fn first(of: &BTreeMap<u32, u64>) -> Option<u32> {
+        of.iter().min_by_key(|(id, cost)| (**cost, **id)).map(|(id, _)| *id)
     }
 
     #[track_caller]
@@ -297,9 +278,7 @@ mod tests {
         assert_eq!(free.len, obvious.len());
         let listed: Vec<_> = obvious.iter().map(|(id, cost)| (*id, Cost::new(*cost))).collect();
         assert_eq!(free.iter().collect::<Vec<_>>(), listed);
-        for avoided in [None, Some(0), first(obvious, None)] {
-            assert_eq!(free.choose(avoided), first(obvious, avoided), "avoiding {avoided:?}");
-        }
+        assert_eq!(free.choose(), first(obvious));
     }
 
     proptest! {
@@ -382,6 +361,6 @@ mod tests {
     fn the_worst_rank_of_all_is_still_a_rank() {
         let mut free = Free::<u32>::default();
         free.set(1, Some(Cost::new(u64::MAX)));
-        assert_eq!((free.choose(None), free.choose(Some(1))), (Some(1), None));
+        assert_eq!(free.choose(), Some(1));
     }
 }

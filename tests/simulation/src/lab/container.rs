@@ -282,7 +282,10 @@ impl Lab {
         }
         let number = self.number();
         let start = self.guest_at(index, at).start.clone();
-        let (left, outcome) = (self.work(start.subprogram.job), self.outcome());
+        let (mut left, mut outcome) = (self.work(start.subprogram.job), self.outcome());
+        if self.hosts[index].id <= self.setting.black_holes {
+            (left, outcome) = (Duration::from_millis(3), Outcome::ExitCode(28));
+        }
         if begins {
             self.command_router(index, RouterCommand::Begin(start.clone()));
         }

@@ -630,6 +630,7 @@ impl Lab {
         if let Some(crowd) = self.setting.crowd {
             let count = if self.submitted == 1 { crowd } else { 1 };
             spec.indexes = IndexRange::count_of(count).expect("there is one at least");
+            spec.retries = spec.retries.max(self.setting.black_holes.min(1));
         }
         let may_time_out = self.setting.failures > 0.0 && self.rng.random_bool(0.2);
         spec.timeout = may_time_out.then_some(self.setting.work_max / 2);

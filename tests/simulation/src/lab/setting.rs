@@ -84,6 +84,8 @@ pub struct Setting {
     /// The first job is one user's, of so many subprograms; each of the others is
     /// another's, of a single one.
     pub crowd: Option<u32>,
+    /// On so many hosts, every guest fails at once, and the agents do not know why.
+    pub black_holes: u32,
     /// How many of the jobs ask for two cores or for memory.
     pub large: f64,
     /// How many users submit.
@@ -130,6 +132,7 @@ impl Default for Setting {
             replicas_max: 3,
             liars: 0,
             crowd: None,
+            black_holes: 0,
             large: 0.0,
             users: 1,
             without: BTreeSet::new(),

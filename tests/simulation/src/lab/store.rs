@@ -293,11 +293,9 @@ impl Store {
                 continue;
             }
             let failures = sum(|record| record.history.failures);
-            assert_eq!(
-                progress.counts.retried + u64::from(progress.counts.failed),
-                failures,
-                "job {id}"
-            );
+            // What turned out to be a workstation's fault does not count.
+            let charged_at_most = progress.counts.retried + u64::from(progress.counts.failed);
+            assert!(failures <= charged_at_most, "job {id}");
             for record in records {
                 let within = record.history.failures <= job.spec.retries
                     || record.state == SubprogramState::Failed

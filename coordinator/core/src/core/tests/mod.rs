@@ -1,6 +1,7 @@
 //! Examples, one rule each. Whole labs are in `tests/simulation.rs`.
 
 mod attempts;
+mod blame;
 mod choosing;
 mod copies;
 mod folding;

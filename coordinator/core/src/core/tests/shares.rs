@@ -7,7 +7,7 @@ use crate::record::UsageRecord;
 use crate::shares::{Group, ShareConfig};
 
 impl Site {
-    fn submit_as(&mut self, user: &str, spec: JobSpec) -> Vec<Offered> {
+    pub(super) fn submit_as(&mut self, user: &str, spec: JobSpec) -> Vec<Offered> {
         self.requests += 1;
         let request = RequestId(self.requests);
         self.handle(Event::Submitted { request, user: user.into(), spec: Box::new(spec) })
