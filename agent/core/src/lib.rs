@@ -16,3 +16,4 @@ pub mod guest;
 mod lease;
 pub mod load;
 pub mod occupancy;
+pub mod watchdog;
