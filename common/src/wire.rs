@@ -341,6 +341,13 @@ pub enum AttemptEvent {
     Stays {
         fence: Fence,
     },
+    /// The guest is gone, and nobody has seen how it ended: what watched over it here
+    /// died first. Never its failure, as if its workstation had been lost.
+    Lost {
+        fence: Fence,
+        reason: String,
+        suspensions: u32,
+    },
 }
 
 impl AttemptEvent {
@@ -355,7 +362,8 @@ impl AttemptEvent {
             | Self::WantsAway { fence, .. }
             | Self::Arrived { fence, .. }
             | Self::CannotLeave { fence, .. }
-            | Self::Stays { fence } => *fence,
+            | Self::Stays { fence }
+            | Self::Lost { fence, .. } => *fence,
             Self::Finished(finished) => finished.fence,
         }
     }
@@ -363,7 +371,20 @@ impl AttemptEvent {
     /// Does this end the attempt? The agent repeats it on every connection
     /// until the coordinator acknowledges it.
     pub fn is_end(&self) -> bool {
-        matches!(self, Self::Finished(_) | Self::Retreated { .. } | Self::Refused { .. })
+        match self {
+            Self::Finished(_)
+            | Self::Retreated { .. }
+            | Self::Refused { .. }
+            | Self::Lost { .. } => true,
+            Self::Started { .. }
+            | Self::Suspended { .. }
+            | Self::Demoted { .. }
+            | Self::Resumed { .. }
+            | Self::WantsAway { .. }
+            | Self::Arrived { .. }
+            | Self::CannotLeave { .. }
+            | Self::Stays { .. } => false,
+        }
     }
 }
 

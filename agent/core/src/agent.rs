@@ -226,6 +226,17 @@ impl Agent {
         !self.attempts.is_empty() || self.places.iter().any(|place| !place.is_free())
     }
 
+    /// May a guest be running just now? Somebody must vouch for it then.
+    pub fn runs_guests(&self) -> bool {
+        self.places.iter().any(Place::runs)
+    }
+
+    /// When guests must be gone unless the coordinator is heard; `None` if there
+    /// never was a lease.
+    pub fn lease_end(&self) -> Option<Moment> {
+        self.lease.until()
+    }
+
     /// Is this attempt still wanted? What was collected of another can go.
     pub fn knows(&self, fence: Fence) -> bool {
         self.attempts.contains_key(&fence)

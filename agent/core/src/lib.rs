@@ -18,3 +18,4 @@ pub mod load;
 pub mod occupancy;
 pub mod room;
 pub mod spool;
+pub mod watchdog;

@@ -184,6 +184,8 @@ fn what_becomes_of_attempts() {
     let reason = String::from("r");
     let retreated = AttemptEvent::Retreated { fence, reason: reason.clone(), suspensions: 2 };
     check(&said(retreated), "030504017202");
+    let lost = AttemptEvent::Lost { fence, reason: reason.clone(), suspensions: 2 };
+    check(&said(lost), "030b04017202");
     check(&said(AttemptEvent::Refused { fence, reason, blame: Blame::Job }), "030604017201");
     let keep = Keep::SubtaskStart;
     check(&said(AttemptEvent::WantsAway { fence, keep, image_bytes: 300 }), "03070401ac02");

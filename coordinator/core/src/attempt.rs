@@ -110,6 +110,8 @@ pub(crate) enum Return {
     Refused(String),
     /// The attempt ended with its agent, or with that agent's lease.
     Lost(&'static str),
+    /// The guest is gone, and its agent does not know how it ended.
+    Orphaned { reason: String, suspensions: u32 },
 }
 
 /// No guest runs longer than this; what an agent says beyond it is nonsense.

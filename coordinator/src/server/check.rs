@@ -85,7 +85,8 @@ fn check_attempt(event: &AttemptEvent) -> Result<(), Excess> {
         AttemptEvent::Finished(finished) => check_finished(finished),
         AttemptEvent::Retreated { reason, .. }
         | AttemptEvent::Refused { reason, .. }
-        | AttemptEvent::CannotLeave { reason, .. } => text("a reason", reason),
+        | AttemptEvent::CannotLeave { reason, .. }
+        | AttemptEvent::Lost { reason, .. } => text("a reason", reason),
         AttemptEvent::Started { .. }
         | AttemptEvent::Suspended { .. }
         | AttemptEvent::Demoted { .. }

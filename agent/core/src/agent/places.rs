@@ -323,6 +323,9 @@ impl Agent {
                 };
                 self.end(AttemptEvent::Retreated { fence, reason, suspensions }, out);
             }
+            Word::Lost { reason, suspensions } => {
+                self.end(AttemptEvent::Lost { fence, reason, suspensions }, out);
+            }
             Word::Finished { end, clock, exit } => self.finished(fence, end, clock, *exit, out),
         }
     }

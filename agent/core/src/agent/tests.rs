@@ -277,6 +277,7 @@ fn short(effect: &Effect) -> Option<String> {
             AttemptEvent::Finished(finished) => format!("{} {}", finished.fence, finished.outcome),
             AttemptEvent::Retreated { fence, reason, .. } => format!("{fence} retreated: {reason}"),
             AttemptEvent::Refused { fence, reason, .. } => format!("{fence} refused: {reason}"),
+            AttemptEvent::Lost { fence, reason, .. } => format!("{fence} lost: {reason}"),
             AttemptEvent::WantsAway { fence, keep, .. } => format!("{fence} wants away: {keep:?}"),
             AttemptEvent::Arrived { fence, .. } => format!("{fence} arrived"),
             AttemptEvent::CannotLeave { fence, reason, .. } => {

@@ -9,6 +9,9 @@ use super::{Effect, End, Exit, Guest, NOT_BEGUN, NotHere, Process, State, Turn, 
 
 const UNWANTED: &str = "not wanted any more";
 
+/// Why an attempt is lost of which nobody saw the end.
+const KEEPER_DIED: &str = "its keeper died";
+
 impl Guest {
     /// Somebody who knows why asks for it: it is abandoned, and its work returned.
     pub(super) fn retreat_as_asked(&mut self, turn: &mut Turn<'_>) {
@@ -93,7 +96,12 @@ impl Guest {
     pub(super) fn keeper_gone(&mut self, turn: &mut Turn<'_>) {
         match self.process {
             Process::Arriving(_) => self.not_coming("its keeper is gone".to_owned(), turn),
-            Process::Alive => self.reap(false, turn),
+            Process::Alive => {
+                self.reap(false, turn);
+                if let Process::Reaping { orphaned, .. } = &mut self.process {
+                    *orphaned = true;
+                }
+            }
             Process::Killed { stays } => self.reap(stays, turn),
             // One that prepares gets another keeper when its files lie.
             Process::Preparing | Process::Reaping { .. } | Process::Gone => {}
@@ -102,7 +110,7 @@ impl Guest {
 
     pub(super) fn reap(&mut self, stays: bool, turn: &mut Turn<'_>) {
         let stays = stays || matches!(self.state, State::Retreating { returned: true, .. });
-        self.process = Process::Reaping { stays };
+        self.process = Process::Reaping { stays, orphaned: false };
         self.image = Image::None;
         let discard = stays || self.state == State::Ending(None);
         let (at, endpoint) = (self.start.at, self.endpoint);
@@ -142,7 +150,9 @@ impl Guest {
 
     /// The guest and all its processes are gone; does its rank stay?
     pub(super) fn exited(&mut self, exit: Exit, stays: bool, turn: &mut Turn<'_>) {
-        let was_sent = matches!(self.process, Process::Reaping { stays: true });
+        let was_sent = matches!(self.process, Process::Reaping { stays: true, .. });
+        let is_lost =
+            matches!(self.process, Process::Reaping { orphaned: true, .. }) && !exit.is_its_doing();
         if stays && exit.left.is_none() {
             turn.order(Effect::Abandon { fence: self.fence() });
         }
@@ -165,6 +175,7 @@ impl Guest {
             }
             State::Arriving | State::Landed => Some(Word::Refused(NotHere::Ended)),
             State::Ending(Some(end)) => Some(self.finished(end.clone(), exit)),
+            _ if is_lost => Some(self.lost(&exit, turn)),
             State::Running
             | State::Demoted
             | State::Suspended(_)
@@ -182,6 +193,14 @@ impl Guest {
 
     pub(super) fn finished(&self, end: End, exit: Exit) -> Word {
         Word::Finished { end, clock: self.clock, exit: Box::new(exit) }
+    }
+
+    /// How it would have ended is not known, and what it left is worth nothing.
+    fn lost(&self, exit: &Exit, turn: &mut Turn<'_>) -> Word {
+        if exit.left.is_none() {
+            turn.order(Effect::Abandon { fence: self.fence() });
+        }
+        Word::Lost { reason: KEEPER_DIED.to_owned(), suspensions: self.clock.suspensions }
     }
 
     /// Its rank is here without it, and says so.

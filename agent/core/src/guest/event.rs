@@ -153,6 +153,8 @@ pub enum Word {
     NotStarted { reason: String, hopeless: bool },
     /// Its work is returned.
     Retreated { why: Why, suspensions: u32 },
+    /// It is gone, and nobody has seen how it ended.
+    Lost { reason: String, suspensions: u32 },
     /// It has ended by itself or by a limit.
     Finished { end: End, clock: Clock, exit: Box<Exit> },
 }
@@ -219,6 +221,11 @@ impl Exit {
 
     pub(super) fn is_fault(&self) -> bool {
         matches!(self.outcome, Outcome::Fault(_))
+    }
+
+    /// Did the guest earn it, whatever became of its keeper?
+    pub(super) fn is_its_doing(&self) -> bool {
+        matches!(self.outcome, Outcome::Fault(_) | Outcome::OverLimit(_))
     }
 }
 

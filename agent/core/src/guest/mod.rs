@@ -134,9 +134,11 @@ enum Process {
     Killed {
         stays: bool,
     },
-    /// It is over; what it left is being looked at. Was its rank to stay?
+    /// It is over; what it left is being looked at. Was its rank to stay? Did its
+    /// keeper die under it, so that nobody saw how it ended?
     Reaping {
         stays: bool,
+        orphaned: bool,
     },
     /// There is none. Only a rank is here without one.
     Gone,
@@ -234,6 +236,13 @@ impl Place {
     /// Is it being found out how its guest has ended?
     pub fn reaps(&self) -> bool {
         self.guest.as_ref().is_some_and(|guest| matches!(guest.process, Process::Reaping { .. }))
+    }
+
+    /// May its guest be running just now?
+    pub fn runs(&self) -> bool {
+        self.guest
+            .as_ref()
+            .is_some_and(|guest| guest.process == Process::Alive && guest.stands() == Some(false))
     }
 
     /// Since when the guest has been in its state.

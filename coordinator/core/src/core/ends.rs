@@ -14,8 +14,8 @@ use crate::job::Job;
 use crate::record::{Change, History, LastAttempt};
 use crate::workstation::clip;
 
-/// So many workstations in a row may be lost with a subprogram before that is
-/// taken for its own doing: one dies by chance, and two.
+/// So many attempts of a subprogram in a row may be lost before that is taken for
+/// its own doing: one dies by chance, and two.
 const LOST_FOR_FREE: u32 = 2;
 
 /// A workstation that was lost so long after the placement was hardly killed by
@@ -175,6 +175,7 @@ impl Core {
             }
             Return::Refused(reason) => (format!("refused: {reason}"), 0),
             Return::Lost(why) => (format!("lost: {why}"), 0),
+            Return::Orphaned { reason, suspensions } => (format!("lost: {reason}"), *suspensions),
         };
         let Some((attempt, mut history)) = self.end(draft, fence, outcome.clone(), suspensions)
         else {
@@ -193,10 +194,12 @@ impl Core {
             // Its state had not arrived, and the attempt before it was counted
             // already.
             Return::Lost(_) if attempt.coming.is_some() && !attempt.arrived => {}
-            Return::Lost(_) => {
+            Return::Lost(_) | Return::Orphaned { .. } => {
                 history.lost += 1;
                 job.progress_mut().counts.lost += 1;
-                let held_out = draft.wall.since(attempt.placed) > NOT_KILLED_AFTER;
+                // A guest may well bring down what watches over it, however late.
+                let held_out = matches!(how, Return::Lost(_))
+                    && draft.wall.since(attempt.placed) > NOT_KILLED_AFTER;
                 let before = if held_out { 0 } else { history.lost_in_a_row };
                 history.lost_in_a_row = before + 1;
             }
@@ -206,7 +209,7 @@ impl Core {
         }
         if goes_on.is_none()
             && history.lost_in_a_row > LOST_FOR_FREE
-            && matches!(how, Return::Lost(_))
+            && matches!(how, Return::Lost(_) | Return::Orphaned { .. })
         {
             return self.lost_again(draft, &attempt, history, &outcome);
         }
@@ -225,9 +228,9 @@ impl Core {
         self.rank_came_back(draft, &attempt, how);
     }
 
-    /// Workstations keep being lost with this subprogram: it is charged as if
-    /// it had failed, and held when its retries are used up, so that what kills
-    /// workstations does not wander through all of them.
+    /// Workstations, or keepers, keep being lost with this subprogram: it is
+    /// charged as if it had failed, and held when its retries are used up, so
+    /// that what kills them does not wander through all of them.
     fn lost_again(
         &mut self,
         draft: &mut Draft,
@@ -239,7 +242,7 @@ impl Core {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         history.failures += 1;
         let subprogram = job.subprogram(position);
-        let why = format!("its last {} workstations were lost with it", history.lost_in_a_row);
+        let why = format!("its last {} attempts were lost", history.lost_in_a_row);
         history.last.outcome = format!("{outcome}: {why}").into();
         let retries = job.spec().retries;
         if let Some(program) = &job.program {
@@ -292,6 +295,9 @@ impl Core {
                 format!("rank {position} retreated from {name}: {reason}")
             }
             Return::Lost(why) => format!("rank {position} was lost on {name}: {why}"),
+            Return::Orphaned { reason, .. } => {
+                format!("rank {position} was lost on {name}: {reason}")
+            }
         };
         self.begin_again(draft, id, &why, false);
     }

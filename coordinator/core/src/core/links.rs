@@ -369,6 +369,11 @@ impl Core {
                 self.came_back(draft, fence, &Return::Retreated { reason, suspensions });
                 return draft.send(from, CoordinatorFrame::Acknowledge { fence });
             }
+            AttemptEvent::Lost { reason, suspensions, .. } => {
+                self.change_workstation(now, id, |w| w.rest(now, reason.clone()));
+                self.came_back(draft, fence, &Return::Orphaned { reason, suspensions });
+                return draft.send(from, CoordinatorFrame::Acknowledge { fence });
+            }
             // What the job asks for nobody may have: its workstations do not
             // rest for it.
             AttemptEvent::Refused { reason, blame: Blame::Job, .. } => {
@@ -425,6 +430,10 @@ impl Core {
             AttemptEvent::Retreated { reason, .. } => {
                 self.change_workstation(now, id, |w| w.rest(now, reason.clone()));
                 format!("retreated: {reason}")
+            }
+            AttemptEvent::Lost { reason, .. } => {
+                self.change_workstation(now, id, |w| w.rest(now, reason.clone()));
+                format!("lost: {reason}")
             }
             AttemptEvent::Finished(finished) => finished.outcome.to_string(),
             // How the guest does there counts once it has arrived.

@@ -149,6 +149,7 @@ fn spoken(word: &Word) -> String {
         Word::Retreated { why, suspensions } => format!("retreated: {why:?}, {suspensions}"),
         Word::Stays => "stays".into(),
         Word::Arrived { .. } => "arrived".into(),
+        Word::Lost { .. } => "is lost".into(),
     }
 }
 
@@ -184,6 +185,31 @@ fn suspended_time_is_not_run_time() {
     };
     let (ran, suspended) = (Duration::from_secs(25), Duration::from_secs(9));
     assert_eq!(*clock, Clock { ran, suspended, suspensions: 1 });
+}
+
+#[test]
+fn a_guest_whose_keeper_dies_is_lost_and_has_not_failed() {
+    let how_it_ends = |outcome| {
+        let mut lab = running(setting(Reaction::Suspend));
+        lab.keeper(KeeperEvent::Gone);
+        let exit = Box::new(Exit { outcome, ..Exit::never_ran() });
+        lab.place.handle(at(1), Event::Exited { exit, stays: false }).words
+    };
+    let lost = how_it_ends(Outcome::Signal(9));
+    assert!(matches!(lost[..], [(FENCE, Word::Lost { suspensions: 0, .. })]), "{lost:?}");
+    // It has eaten its keeper's memory with its own.
+    let memory = how_it_ends(Outcome::OverLimit("memory".into()));
+    assert!(matches!(memory[..], [(FENCE, Word::Finished { .. })]), "{memory:?}");
+}
+
+#[test]
+fn an_end_that_was_told_counts_whatever_becomes_of_the_keeper() {
+    let mut lab = running(setting(Reaction::Suspend));
+    lab.keeper(KeeperEvent::Ended { last: false });
+    lab.keeper(KeeperEvent::Gone);
+    let exit = Box::new(Exit { outcome: Outcome::ExitCode(3), ..Exit::never_ran() });
+    let words = lab.place.handle(at(1), Event::Exited { exit, stays: false }).words;
+    assert!(matches!(words[..], [(FENCE, Word::Finished { end: End::Exited, .. })]), "{words:?}");
 }
 
 #[test]

@@ -110,6 +110,8 @@ pub(super) struct World {
     hurries: bool,
     keeper: Option<bool>,
     process: Process,
+    /// Its keeper died while it ran.
+    orphaned: bool,
     prepared: bool,
     laid: bool,
     /// The keeper expects a process.
@@ -176,6 +178,7 @@ impl World {
             hurries: false,
             keeper: None,
             process: Process::None,
+            orphaned: false,
             prepared: false,
             laid: false,
             receives: false,
@@ -373,6 +376,7 @@ impl World {
     }
 
     fn keeper_dies(&mut self) {
+        self.orphaned |= self.process == Process::Alive;
         self.forget_keeper();
         self.keeper_says(KeeperEvent::Gone);
     }

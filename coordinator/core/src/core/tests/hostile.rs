@@ -173,6 +173,7 @@ fn event(kind: u8, fence: Fence) -> AttemptEvent {
         9 => AttemptEvent::Arrived { fence, bytes: u64::MAX, frozen: Duration::MAX },
         10 => AttemptEvent::CannotLeave { fence, keep: Keep::Nothing, reason },
         11 => AttemptEvent::Stays { fence },
+        12 => AttemptEvent::Lost { fence, reason, suspensions: u32::MAX },
         _ => AttemptEvent::Finished(finished(fence, Outcome::ExitCode(1), Duration::ZERO)),
     }
 }

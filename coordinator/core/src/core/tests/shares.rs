@@ -276,7 +276,32 @@ fn what_its_workstations_are_lost_with_is_charged_after_the_second_and_held() {
         let Change::Subprogram(record) = change else { return None };
         Some(record.history.last.outcome.clone())
     });
-    assert!(told.unwrap().ends_with("its last 5 workstations were lost with it"));
+    assert!(told.unwrap().ends_with("its last 5 attempts were lost"));
+}
+
+/// Bounded however late it happens: a guest might bring its keeper down by itself.
+#[test]
+fn a_keepers_death_costs_no_retry_until_the_third_in_a_row() {
+    let lease = s(1_000_000);
+    let mut site = Site::new(Config { lease, ..Config::default() });
+    for id in 1..=4 {
+        site.enrol(id);
+        site.connect(id, 1, 1);
+    }
+    let mut offered = site.submit_as("bob", JobSpec { retries: 0, ..count(1) });
+    let mut died = 0;
+    while let [(at, _, fence)] = offered[..] {
+        site.started(at, fence);
+        // Longer than after which a workstation's loss is nobody's doing.
+        site.pass(s(7_200));
+        died += 1;
+        let reason = "its keeper died".to_owned();
+        let lost = AttemptEvent::Lost { fence, reason, suspensions: 0 };
+        offered = site.hear_of(at, lost);
+    }
+    assert_eq!(died, 3, "two by chance");
+    let counts = site.summary().counts;
+    assert_eq!((counts.failed, counts.lost, counts.retried), (1, 3, 0));
 }
 
 fn hello_of(host: &str, boot: u8) -> AgentFrame {

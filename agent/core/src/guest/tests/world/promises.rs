@@ -5,7 +5,7 @@ use gleaner_common::job::Reaction;
 use gleaner_common::reaction::{Keep, Owner};
 use gleaner_common::wire::GuestState;
 
-use super::super::super::{Effect, Out, Word};
+use super::super::super::{Effect, End, Out, Word};
 use super::{Asked, Process, World};
 
 impl World {
@@ -120,7 +120,7 @@ impl World {
                 let plugged = std::mem::take(&mut self.plugged);
                 self.is_true(begins || plugged || !self.setting.rank, "begun without pipes");
                 self.endpoint = self.setting.rank;
-                (self.process, self.launched) = (Process::Alive, 2);
+                (self.process, self.launched, self.orphaned) = (Process::Alive, 2, false);
             }
             Effect::Reap { stays, endpoint, .. } => {
                 self.is_true(self.process == Process::None, "reaped alive");
@@ -257,7 +257,12 @@ impl World {
             Word::Refused(_)
             | Word::NotStarted { .. }
             | Word::Retreated { .. }
-            | Word::Finished { .. } => self.ended += 1,
+            | Word::Lost { .. } => self.ended += 1,
+            Word::Finished { end, .. } => {
+                self.ended += 1;
+                let seen = !self.orphaned || *end != End::Exited;
+                self.is_true(seen, "its keeper's death counts as its own");
+            }
             Word::Stays | Word::CannotLeave { .. } => self.wish = None,
             Word::State(_) => {}
         }
