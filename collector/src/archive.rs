@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::UsageRecord;
 
+use crate::import::{Unfinished, unfinished};
 use crate::log::{file_name, segments_of};
 use crate::name::WorkstationName;
 use crate::segment::Payload;
@@ -100,6 +101,15 @@ impl Archive {
         }
         names.sort_unstable();
         Ok(names)
+    }
+
+    /// The imports that did not come to their end here.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn unfinished(&self) -> Result<Vec<Unfinished>, ReadArchiveError> {
+        unfinished(&self.data)
+            .map_err(|source| ReadArchiveError::List { path: self.data.clone(), source })
     }
 
     /// The named workstations, or all where none is named.

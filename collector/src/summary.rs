@@ -5,8 +5,8 @@
 //! is made again from the segment. It may be deleted at any time.
 
 use std::fmt;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use gleaner_common::time::WallTime;
@@ -19,6 +19,9 @@ use crate::segment::{HeaderError, Payload, Piece, Scan, decode_header};
 
 const MAGIC: &[u8; 8] = b"gleansum";
 const VERSION: u16 = 1;
+
+/// A segment of 8 MiB takes one more group of an import, of at most 50 MB.
+const FILE_BYTES_MAX: u64 = 128 << 20;
 
 /// Bytes of a log that are no record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +94,7 @@ impl Segment {
     /// It cannot be read, is none of ours, of another version, or of another
     /// workstation.
     pub(crate) fn read(path: &Path, expected: &WorkstationName) -> Result<Self, ReadSegmentError> {
-        let bytes = fs::read(path)
+        let bytes = read_bounded(path)
             .map_err(|source| ReadSegmentError::Io { path: path.to_owned(), source })?;
         let start = match decode_header(&bytes) {
             Ok((found, start)) if found == *expected => start,
@@ -205,7 +208,7 @@ impl Summary {
     }
 
     fn load(segment: &Path) -> Option<Self> {
-        let bytes = fs::read(path_beside(segment)).ok()?;
+        let bytes = read_bounded(&path_beside(segment)).ok()?;
         let (checksum, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk()?;
         if crc32c::crc32c(rest) != u32::from_le_bytes(*checksum) {
             return None;
@@ -234,6 +237,16 @@ impl Summary {
         fs::write(&temporary, bytes)?;
         fs::rename(temporary, path)
     }
+}
+
+/// Whatever lies under a segment's name, no more of it is held than one can have.
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![];
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other("more bytes than a segment can have: expected 128 MiB"));
+    }
+    Ok(bytes)
 }
 
 fn path_beside(segment: &Path) -> PathBuf {

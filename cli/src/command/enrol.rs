@@ -11,6 +11,7 @@ use gleaner_shell::identity::{Identity, Token};
 
 use crate::ask::{own_directory, runtime};
 use crate::failure::{Verdict, hinted};
+use crate::output;
 use crate::values;
 
 #[derive(Debug, clap::Args)]
@@ -55,13 +56,13 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let name = args.name.clone().unwrap_or_else(login);
     let identity = with_token(&args.coordinator, &args.token, &name)?;
     keep(&identity, &dir)?;
-    eprintln!(
+    output::say(&format!(
         "enrolled as {} {} at {}; the identity is in {}",
         identity.role.name(),
         identity.name,
         identity.coordinator,
         dir.display()
-    );
+    ));
     Ok(Verdict::Yes)
 }
 

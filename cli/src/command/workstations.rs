@@ -13,6 +13,7 @@ use super::{machine, show};
 use crate::ask::{self, Access, ask};
 use crate::failure::Verdict;
 use crate::output::{self, Form};
+use gleaner_common::plain::plain;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -77,7 +78,7 @@ fn change(command: &WorkstationsCommand) -> Result<Verdict> {
         }
     };
     ask(&args.access, async |client| ask::one(client, &request).await)?;
-    eprintln!("workstation {} {told}", args.name);
+    output::say(&format!("workstation {} {told}", args.name));
     Ok(Verdict::Yes)
 }
 
@@ -94,7 +95,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         .await
     })?;
     if args.form.long {
-        rows.iter().flat_map(described).try_for_each(|line| output::line(&output::plain(&line)))?;
+        rows.iter().flat_map(described).try_for_each(|line| output::line(&plain(&line)))?;
         return Ok(Verdict::Yes);
     }
     args.form.print(&rows, show::workstations)?;

@@ -264,7 +264,14 @@ fn usage_streams() {
         reason: "r".into(),
     };
     let expected = format!("0001{}ac0201010001{}01010000020172", ab(16), "00".repeat(12));
-    check(&UsageFrame::Records(vec![record]), &expected);
+    check(&UsageFrame::Records(vec![record.clone()]), &expected);
+    for load in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.01] {
+        let mut bytes = vec![];
+        let mut unbelievable = record.clone();
+        unbelievable.load.five = load;
+        frame::encode(&UsageFrame::Records(vec![unbelievable]), &mut bytes).unwrap();
+        assert!(frame::decode_payload::<UsageFrame>(&bytes[4..]).is_err(), "a load of {load}");
+    }
     let boot = BootId([0xab; 16]);
     check(&UsageReply::Confirmed { boot, sequence: 300 }, &format!("00{}ac02", ab(16)));
     check(&UsageReply::Deferred { reason: "r".into() }, "010172");

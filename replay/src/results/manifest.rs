@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use gleaner_shell::text;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -144,8 +145,8 @@ pub(crate) trait Describes: Serialize + DeserializeOwned + PartialEq {
 }
 
 pub(super) fn read<M: Describes>(path: &Path) -> Result<M, ReadManifestError> {
-    match std::fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
+    match text::read(path) {
+        Ok(text) => serde_json::from_str(&text)
             .map_err(|why| ReadManifestError::Damaged { path: path.to_owned(), why }),
         Err(why) if why.kind() == io::ErrorKind::NotFound => Err(ReadManifestError::Missing),
         Err(why) => Err(ReadManifestError::Unreadable { path: path.to_owned(), why }),
