@@ -151,6 +151,16 @@ mod tests {
     }
 
     #[test]
+    fn an_error_that_quotes_lines_and_escape_codes_is_one_short_line() {
+        let name = "x\nglean: all is well\u{1b}[2K\u{202e}\r".to_owned() + &"y".repeat(1_000_000);
+        let said = describe(&hinted(format!("no job `{name}`"), name.as_str()));
+        assert_eq!(said.lines().count(), 2);
+        assert!(said.chars().count() < 2_000);
+        let is_harmful = |c| c != '\n' && gleaner_common::plain::is_harmful(c);
+        assert!(!said.contains(is_harmful), "{said:.200}");
+    }
+
+    #[test]
     fn the_next_step_is_the_second_line() {
         let error = hinted("no identity in /x", "glean enrol makes one").context("cannot ask");
         assert_eq!(

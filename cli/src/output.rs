@@ -11,7 +11,7 @@ mod table;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::time::Duration;
 
-use gleaner_common::plain::{cut, for_terminal, plain_lines};
+use gleaner_common::plain::{cut, for_terminal, plain, plain_lines};
 use gleaner_common::time::Spoken;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -55,7 +55,7 @@ impl Form {
     /// # Errors
     /// Standard output is closed or full.
     pub(crate) fn show(self, listing: &Listing) -> anyhow::Result<()> {
-        Sheet { form: self, layout: None }.next(listing).map_or(Ok(()), |text| line(&text))
+        Sheet { form: self, layout: None }.next(listing).map_or(Ok(()), |text| block(&text))
     }
 }
 
@@ -168,7 +168,7 @@ pub fn table(header: &[&'static str], rows: &[Vec<String>]) -> anyhow::Result<()
             _ => listing.column(title, 9, cell),
         };
     }
-    line(&listing.listing().fitted(width()).0)
+    block(&listing.listing().fitted(width()).0)
 }
 
 /// A span as people read it.
@@ -205,11 +205,19 @@ pub(crate) fn say(line: &str) {
 /// Some ten lines of a terminal.
 const SAID_CHARS_MAX: usize = 1_000;
 
-/// One line of text.
+/// One line of text, whatever stands in it.
 ///
 /// # Errors
 /// Standard output is closed or full.
 pub(crate) fn line(text: &str) -> anyhow::Result<()> {
+    write(|out| writeln!(out, "{}", plain(text)))
+}
+
+/// Lines that are laid out already, in which what came from outside is harmless.
+///
+/// # Errors
+/// Standard output is closed or full.
+pub(crate) fn block(text: &str) -> anyhow::Result<()> {
     write(|out| writeln!(out, "{}", plain_lines(text)))
 }
 

@@ -384,7 +384,8 @@ impl TimelineBuilder {
     fn add_boot(&mut self, facts: &[Fact]) {
         let (Some(first), Some(last)) = (facts.first(), facts.last()) else { return };
         self.close_before(first.at);
-        self.is_new_boot = true;
+        // Where two boots overlap, which of them went on is not known.
+        self.is_new_boot = self.believed_until.is_none_or(|until| until <= first.at);
         for pair in facts.windows(2) {
             let (fact, next) = (&pair[0], &pair[1]);
             let broke_off = next.cause == Cause::Start && fact.cause != Cause::Finish;

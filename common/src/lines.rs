@@ -153,6 +153,7 @@ impl<R: BufRead> BoundedLines<R> {
         let most = self.bytes_max as u64 + 3;
         (&mut self.input).take(most).read_until(b'\n', &mut self.bytes)?;
         if self.bytes.is_empty() {
+            self.number -= 1;
             return Ok(None);
         }
         if self.number == 1 {

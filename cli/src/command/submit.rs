@@ -24,7 +24,6 @@ use crate::failure::{Refusal, Verdict, hinted};
 use crate::output;
 use crate::staging::{self, Found};
 use crate::values::{self, Input, Patience};
-use gleaner_common::plain::plain;
 
 /// Below this, sending files shows no progress.
 const QUIET_BYTES: u64 = 1 << 20;
@@ -284,7 +283,7 @@ fn would_take(args: &Args, spec: JobSpec) -> Result<Verdict> {
     if args.json {
         output::record(&WouldTake { taken, reason })?;
     } else {
-        output::line(&plain(&reason))?;
+        output::line(&reason)?;
     }
     Ok(Verdict::from(taken))
 }

@@ -338,7 +338,7 @@ fn show(args: &ShowArgs) -> Result<Verdict> {
     let trace = load_sound(&args.file)?;
     let rows: Vec<_> = (0..trace.ranks.len()).map(|rank| rank_row(&trace, rank)).collect();
     if !args.form.json {
-        output::line(&summary(&trace, &rows)?)?;
+        output::block(&summary(&trace, &rows)?)?;
     }
     args.form.print(&rows, ranks)?;
     Ok(Verdict::Yes)

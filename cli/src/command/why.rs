@@ -4,8 +4,6 @@ use anyhow::Result;
 use gleaner_common::wire::{Reply, Request};
 use serde::Serialize;
 
-use gleaner_common::plain::plain;
-
 use crate::ask::{self, Access, ask};
 use crate::failure::Verdict;
 use crate::output;
@@ -43,7 +41,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     if args.json {
         output::record(&Answer { about: &args.about, reasons })?;
     } else {
-        reasons.iter().try_for_each(|reason| output::line(&plain(reason)))?;
+        reasons.iter().try_for_each(|reason| output::line(reason))?;
     }
     Ok(Verdict::Yes)
 }

@@ -13,7 +13,6 @@ use super::{machine, show};
 use crate::ask::{self, Access, ask};
 use crate::failure::Verdict;
 use crate::output::{self, Form};
-use gleaner_common::plain::plain;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -95,7 +94,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         .await
     })?;
     if args.form.long {
-        rows.iter().flat_map(described).try_for_each(|line| output::line(&plain(&line)))?;
+        rows.iter().flat_map(described).try_for_each(|line| output::line(&line))?;
         return Ok(Verdict::Yes);
     }
     args.form.print(&rows, show::workstations)?;

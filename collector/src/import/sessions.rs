@@ -30,6 +30,8 @@ use crate::name::{NameError, WorkstationName};
 /// A session says itself how long it lasts: nothing is too long.
 const HOLD_MAX: Duration = Duration::MAX;
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// They are sorted, so that all are held: some 50 MB.
 pub(super) const SESSIONS_MAX: usize = 2_000_000;
 
@@ -205,11 +207,12 @@ impl SessionWalk {
             return Err(sources.empty(&options.sources, expected));
         }
         for (name, host) in std::mem::take(&mut self.hosts) {
-            let (busy, overlapping) = merged(host.sessions);
+            let boots = between_boots(host.boots);
+            let (busy, overlapping) = merged(with_the_machine(host.sessions, &boots));
             self.summary.overlapping_sessions += overlapping;
             let mut machine = Machine::new(&name);
             let mut records = vec![];
-            for (at, doing, word) in states(&busy, &between_boots(host.boots)) {
+            for (at, doing, word) in states(&busy, &boots) {
                 let entered = machine.enter(at, doing, word, HOLD_MAX, &mut records);
                 entered.unwrap_or_else(|error| unreachable!("states in order: {error:?}"));
                 for record in records.drain(..) {
@@ -259,6 +262,19 @@ fn merged(mut sessions: Vec<Session>) -> (Vec<Session>, u64) {
         }
     }
     (merged, overlapping)
+}
+
+/// How long a session was that a crash or a shutdown ended, `last` says in whole
+/// minutes: it lasted to the end of the boot, or to the next one.
+fn with_the_machine(mut sessions: Vec<Session>, boots: &[Session]) -> Vec<Session> {
+    let mut changes: Vec<_> =
+        boots.iter().flat_map(|boot| [Some(boot.start), boot.end]).flatten().collect();
+    changes.sort_unstable();
+    for end in sessions.iter_mut().filter_map(|session| session.end.as_mut()) {
+        let next = changes.get(changes.partition_point(|change| *change < *end));
+        *end = next.copied().filter(|next| next.since(*end) < MINUTE).unwrap_or(*end);
+    }
+    sessions
 }
 
 /// Boots in order, each over when the next one begins.
@@ -334,6 +350,20 @@ mod tests {
         check(&[(1, 3), (3, 5)], &[], 0, &[(1, InUse), (5, Free)]);
         check(&[(1, -1), (3, 5)], &[], 1, &[(1, InUse)]);
         check(&[(1, 3), (1, 3)], &[], 1, &[(1, InUse), (3, Free)]);
+    }
+
+    #[test]
+    fn a_session_that_the_machine_ended_lasted_as_long_as_that() {
+        let s = 1_000_000_000;
+        let boots = between_boots([(10 * s, 100 * s), (300 * s, -1)].map(session).to_vec());
+        let ends = |end: i64| {
+            let ended = with_the_machine(vec![session((20 * s, end * s))], &boots);
+            ended[0].end.map(|end| end.0 / s)
+        };
+        assert_eq!(
+            (ends(39), ends(41), ends(100), ends(241)),
+            (Some(39), Some(100), Some(100), Some(300))
+        );
     }
 
     #[test]

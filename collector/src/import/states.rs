@@ -151,7 +151,7 @@ fn read_desktops(
     path: &Path,
 ) -> Result<BTreeMap<String, Option<bool>>, ImportError> {
     let mut rows = sources.rows(path)?;
-    let mut columns = None;
+    let (mut columns, mut fields) = (None, 0);
     let mut desktops = BTreeMap::new();
     while let Some((line, row)) = rows.next_row()? {
         let bad = |what: String| bad(path, line, &what);
@@ -164,8 +164,15 @@ fn read_desktops(
                 })
             };
             columns = Some((column("computerName")?, column("isDesktop")?));
+            fields = row.len();
             continue;
         };
+        if row.len() != fields {
+            let found = row.len();
+            return Err(bad(format!(
+                "a row of {found} fields: expected {fields}, like the header"
+            )));
+        }
         let field = |column: usize| row.get(column).unwrap_or_default().trim();
         let is_desktop = match field(desktop) {
             "1" => Some(true),

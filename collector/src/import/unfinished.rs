@@ -21,8 +21,8 @@ const BEGINNING: &str = ".import-";
 
 const MODE: u32 = 0o600;
 
-/// The longest list of names.
-const MARK_BYTES_MAX: usize = 32 << 20;
+/// Some 100,000 names; a longer list is taken for one of all.
+const MARK_BYTES_MAX: usize = 4 << 20;
 
 /// Sources of which no more is told.
 const SOURCES_CHARS_MAX: usize = 200;

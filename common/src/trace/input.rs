@@ -90,8 +90,9 @@ impl<R: BufRead> LineReader<R> {
 
     /// The last line given is wrong.
     pub(super) fn refuse(&self, what: RefusedLine) -> ReadTraceError {
-        // Lines are counted far beyond what operations there may be.
-        let line = u32::try_from(self.lines.number()).unwrap_or(u32::MAX);
+        // A file without any line is wrong on its first; operations are fewer
+        // than can be counted so, and more lines are refused.
+        let line = u32::try_from(self.lines.number().max(1)).unwrap_or(u32::MAX);
         ReadTraceError::Line { file: self.file.clone(), line, what }
     }
 
