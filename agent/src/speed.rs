@@ -22,7 +22,9 @@ pub(crate) fn of_this_machine(data: &Path) -> f32 {
     if let Ok(text) = fs::read_to_string(&path)
         && let Some((speed, of)) = text.split_once('\n')
         && of.trim_end() == machine
-        && let Ok(speed) = speed.parse()
+        && let Ok(speed) = speed.parse::<f32>()
+        && speed.is_finite()
+        && speed >= 0.0
     {
         return speed;
     }

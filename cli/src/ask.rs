@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use quinn::VarInt;
 
 use crate::failure::{Refusal, hinted};
+use crate::output;
 use crate::values;
 
 /// Where a coordinator keeps its administrator's identity on its own host.
@@ -114,7 +115,9 @@ async fn renew(access: &Access, client: &Client, identity: &Identity) {
         .validity()
         .map(|validity| Timestamp::from_second(validity.until.0.div_euclid(1_000_000_000)));
     if let (Err(error), Some(Ok(until))) = (renewed, until) {
-        eprintln!("glean: this identity runs out at {until} and is not renewed: {error}");
+        output::say(&format!(
+            "glean: this identity runs out at {until} and is not renewed: {error}"
+        ));
     }
 }
 

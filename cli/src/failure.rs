@@ -6,7 +6,9 @@
 
 use std::process::ExitCode;
 
-use crate::output::{Closed, plain_lines};
+use gleaner_common::plain::cut;
+
+use crate::output::{self, Closed};
 
 /// What a command that could be carried out found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,18 +56,22 @@ pub fn conclude(result: anyhow::Result<Verdict>) -> ExitCode {
         // Whoever read our answer has read enough of it.
         Err(error) if error.downcast_ref::<Closed>().is_some() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{}", plain_lines(&describe(&error)));
+            describe(&error).lines().for_each(output::say);
             let refused = error.downcast_ref::<Refusal>().is_some();
             ExitCode::from(if refused { NO } else { COULD_NOT })
         }
     }
 }
 
-/// The one or two lines for an error.
+/// What is said in one line at most, so that its end is still seen.
+const LINE_CHARS_MAX: usize = 900;
+
+/// The one or two lines for an error, harmless for a terminal and short,
+/// whatever the error quotes.
 pub fn describe(error: &anyhow::Error) -> String {
-    let line = format!("glean: {}", one_line(error));
+    let line = format!("glean: {}", cut(&one_line(error), LINE_CHARS_MAX));
     match error.downcast_ref::<Hinted>() {
-        Some(Hinted { hint, .. }) => format!("{line}\nhint: {hint}"),
+        Some(Hinted { hint, .. }) => format!("{line}\nhint: {}", cut(hint, LINE_CHARS_MAX)),
         None => line,
     }
 }
@@ -100,7 +106,8 @@ pub fn of_arguments(error: &clap::Error, all: &clap::Command) -> ExitCode {
         return ExitCode::from(COULD_NOT);
     }
     let words = std::env::args().skip(1);
-    eprintln!("{}", describe_arguments(&error.render().to_string(), &command_of(words, all)));
+    let said = describe_arguments(&error.render().to_string(), &command_of(words, all));
+    said.lines().for_each(output::say);
     ExitCode::from(COULD_NOT)
 }
 
@@ -141,6 +148,16 @@ mod tests {
             .context("cannot install")
             .unwrap_err();
         assert_eq!(describe(&error), "glean: cannot install: cannot write /x: permission denied");
+    }
+
+    #[test]
+    fn an_error_that_quotes_lines_and_escape_codes_is_one_short_line() {
+        let name = "x\nglean: all is well\u{1b}[2K\u{202e}\r".to_owned() + &"y".repeat(1_000_000);
+        let said = describe(&hinted(format!("no job `{name}`"), name.as_str()));
+        assert_eq!(said.lines().count(), 2);
+        assert!(said.chars().count() < 2_000);
+        let is_harmful = |c| c != '\n' && gleaner_common::plain::is_harmful(c);
+        assert!(!said.contains(is_harmful), "{said:.200}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Standard output: the answer. The only place that writes there.
+//! Standard output: the answer; standard error: the talk. The only place that
+//! writes to either.
 //!
 //! A listing is a table for people ([`table`]), or all of it with `--long`, or
 //! one record a line for programs; what a subprogram printed is raw bytes. A
@@ -7,11 +8,10 @@
 
 mod table;
 
-use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::time::Duration;
 
+use gleaner_common::plain::{cut, for_terminal, plain, plain_lines};
 use gleaner_common::time::Spoken;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -55,7 +55,7 @@ impl Form {
     /// # Errors
     /// Standard output is closed or full.
     pub(crate) fn show(self, listing: &Listing) -> anyhow::Result<()> {
-        Sheet { form: self, layout: None }.next(listing).map_or(Ok(()), |text| line(&text))
+        Sheet { form: self, layout: None }.next(listing).map_or(Ok(()), |text| block(&text))
     }
 }
 
@@ -88,7 +88,7 @@ impl Sheet {
         } else {
             text += &page.text(&layout, is_headed);
             if is_headed && !dropped.is_empty() {
-                eprintln!("no room for {}: --long shows all", dropped.join(", "));
+                say(&format!("no room for {}: --long shows all", dropped.join(", ")));
             }
         }
         self.layout = Some(layout);
@@ -168,7 +168,7 @@ pub fn table(header: &[&'static str], rows: &[Vec<String>]) -> anyhow::Result<()
             _ => listing.column(title, 9, cell),
         };
     }
-    line(&listing.listing().fitted(width()).0)
+    block(&listing.listing().fitted(width()).0)
 }
 
 /// A span as people read it.
@@ -187,55 +187,37 @@ pub(crate) fn told<T: Serialize>(
     if json {
         return record(result);
     }
-    eprintln!("{}", words());
+    words().lines().for_each(say);
     Ok(())
 }
 
 /// What is to be known beside the results, on standard error.
 pub(crate) fn notes(notes: &[String]) {
-    for note in notes {
-        eprintln!("{}", plain(note));
-    }
+    notes.iter().for_each(|note| say(note));
 }
 
-/// What came from outside, as text that does nothing to a terminal: no colours,
-/// no moves, no lines of its own, no letters that stand elsewhere than they are.
-pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| c.is_control() || reorders(c))
+/// A line on standard error, the only way there: harmless, and of bounded length,
+/// whatever names and reasons are in it.
+pub(crate) fn say(line: &str) {
+    eprintln!("{}", cut(line, SAID_CHARS_MAX));
 }
 
-/// The same for text that is laid out in lines already.
-pub(crate) fn plain_lines(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| c != '\n' && c.is_control() || reorders(c))
-}
+/// Some ten lines of a terminal.
+const SAID_CHARS_MAX: usize = 1_000;
 
-/// Marks of direction, line separators, and what takes no room.
-fn reorders(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{2069}' | '\u{feff}')
-}
-
-fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.contains(&is_harmful) {
-        return Cow::Borrowed(text);
-    }
-    let mut harmless = String::new();
-    for c in text.chars() {
-        if is_harmful(c) {
-            // As in JSON, which stays what it was.
-            let _ = write!(harmless, "\\u{:04x}", u32::from(c));
-        } else {
-            harmless.push(c);
-        }
-    }
-    Cow::Owned(harmless)
-}
-
-/// One line of text.
+/// One line of text, whatever stands in it.
 ///
 /// # Errors
 /// Standard output is closed or full.
 pub(crate) fn line(text: &str) -> anyhow::Result<()> {
+    write(|out| writeln!(out, "{}", plain(text)))
+}
+
+/// Lines that are laid out already, in which what came from outside is harmless.
+///
+/// # Errors
+/// Standard output is closed or full.
+pub(crate) fn block(text: &str) -> anyhow::Result<()> {
     write(|out| writeln!(out, "{}", plain_lines(text)))
 }
 
@@ -256,54 +238,7 @@ pub(crate) fn printed(content: &[u8], raw: bool) -> anyhow::Result<()> {
     if raw || !io::stdout().is_terminal() {
         return bytes(content);
     }
-    bytes(&harmless(content))
-}
-
-/// Bytes for a terminal: lines, tabs, text and colours, and all else spelt out.
-fn harmless(content: &[u8]) -> Vec<u8> {
-    let mut safe = Vec::with_capacity(content.len());
-    let (mut rest, mut is_coloured) = (content, false);
-    while let Some(first) = rest.first() {
-        let colour = colour(rest);
-        let c = character(rest);
-        let length = if colour > 0 { colour } else { c.map_or(1, char::len_utf8) };
-        let (taken, next) = rest.split_at(length);
-        rest = next;
-        is_coloured |= colour > 0;
-        match c {
-            _ if colour > 0 => safe.extend_from_slice(taken),
-            Some(c) if is_harmless(c) => safe.extend_from_slice(taken),
-            Some(c) => safe.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes()),
-            None => safe.extend_from_slice(format!("\\x{first:02x}").as_bytes()),
-        }
-    }
-    if is_coloured {
-        // What comes next is not the guest's.
-        safe.extend_from_slice(b"\x1b[0m");
-    }
-    safe
-}
-
-/// How long the colour is that this begins with: `ESC [`, digits and marks
-/// between them, `m`.
-fn colour(of: &[u8]) -> usize {
-    let Some(inside) = of.strip_prefix(b"\x1b[") else { return 0 };
-    let is_number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b';' | b':');
-    let end = inside.iter().take(COLOUR_BYTES_MAX).position(|byte| !is_number(byte));
-    end.filter(|end| inside[*end] == b'm').map_or(0, |end| end + 3)
-}
-
-/// No colour takes more.
-const COLOUR_BYTES_MAX: usize = 64;
-
-fn is_harmless(c: char) -> bool {
-    matches!(c, '\n' | '\t') || !c.is_control() && !reorders(c)
-}
-
-/// The character that this begins with: none is longer than four bytes.
-fn character(of: &[u8]) -> Option<char> {
-    let head = &of[..of.len().min(4)];
-    head.utf8_chunks().next()?.valid().chars().next()
+    bytes(&for_terminal(content))
 }
 
 /// Bytes as they are.
@@ -331,6 +266,8 @@ fn write(content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Resu
 
 #[cfg(test)]
 mod tests {
+    use gleaner_common::plain::is_harmful;
+
     use super::*;
 
     /// A job's name forged rows on a terminal.
@@ -340,23 +277,9 @@ mod tests {
         let listing = Listing::of(std::slice::from_ref(&name)).column("name", 9, String::clone);
         let (text, _) = listing.listing().fitted(None);
         assert_eq!(text.lines().count(), 2, "a header and a row: {text:?}");
-        let harmful = |c: char| c != '\n' && c.is_control() || reorders(c);
-        assert!(!text.contains(harmful), "{text:?}");
+        let is_harmful = |c: char| c != '\n' && is_harmful(c);
+        assert!(!text.contains(is_harmful), "{text:?}");
         assert!(text.contains("\\u001b[2K"), "{text:?}");
-    }
-
-    #[test]
-    fn what_a_guest_printed_moves_no_cursor_and_keeps_its_colours() {
-        let shown = |bytes: &[u8]| String::from_utf8(harmless(bytes)).unwrap();
-        assert_eq!(shown("été\tok\n".as_bytes()), "été\tok\n");
-        assert_eq!(shown(b"a\r\x1b[2Kb\x07\x00"), "a\\u000d\\u001b[2Kb\\u0007\\u0000");
-        assert_eq!(shown(b"\x1b[1;38;5;9mred"), "\x1b[1;38;5;9mred\x1b[0m");
-        assert_eq!(shown(b"\x1b]0;title\x07"), "\\u001b]0;title\\u0007");
-        assert_eq!(shown("\u{9b}31m\u{202e}".as_bytes()), "\\u009b31m\\u202e");
-        assert_eq!(shown(b"\xff\x9b\xc3"), "\\xff\\x9b\\xc3", "no character at all");
-        assert_eq!(shown(b"\x1b[31"), "\\u001b[31", "an end in the middle of it");
-        let long = [b"\x1b[".as_slice(), &[b'1'; 100], b"m"].concat();
-        assert!(shown(&long).starts_with("\\u001b[111"));
     }
 
     #[test]
@@ -364,7 +287,7 @@ mod tests {
         let record = vec!["\u{1b}[2K", "\u{9b}", "\u{202e}", "\\", "plain"];
         let text = serde_json::to_string(&record).unwrap();
         let printed = plain_lines(&text);
-        assert!(!printed.contains(|c: char| c.is_control() || reorders(c)), "{printed:?}");
+        assert!(!printed.contains(is_harmful), "{printed:?}");
         assert_eq!(serde_json::from_str::<Vec<String>>(&printed).unwrap(), record);
     }
 }

@@ -4,8 +4,8 @@
 //! what that one is just writing may show as a torn tail.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,7 @@ use gleaner_common::id::SpoolLife;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{LifeAccount, UsageRecord};
 
+use crate::import::{Unfinished, unfinished};
 use crate::name::WorkstationName;
 use crate::timeline::Observed;
 
@@ -47,9 +48,22 @@ impl Span {
     }
 }
 
+/// A segment of 8 MiB takes one more group of an import, of at most 50 MB.
+const FILE_BYTES_MAX: u64 = 128 << 20;
+
+/// Whatever lies under a segment's name, no more of it is held than one can have.
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![];
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other("more bytes than a segment can have: expected 128 MiB"));
+    }
+    Ok(bytes)
+}
+
 fn read_segment(path: &Path, name: &WorkstationName) -> Result<Segment, ReadSegmentError> {
-    let bytes =
-        fs::read(path).map_err(|source| ReadSegmentError::Io { path: path.to_owned(), source })?;
+    let bytes = read_bounded(path)
+        .map_err(|source| ReadSegmentError::Io { path: path.to_owned(), source })?;
     Segment::of(path, bytes, name)
 }
 
@@ -57,7 +71,7 @@ fn read_segment(path: &Path, name: &WorkstationName) -> Result<Segment, ReadSegm
 fn summary_of_full(path: &Path, name: &WorkstationName) -> Result<Summary, ReadSegmentError> {
     let kept = || {
         let length = fs::metadata(path).ok()?.len();
-        Summary::kept(&fs::read(path.with_extension("sum")).ok()?, path, length)
+        Summary::kept(&read_bounded(&path.with_extension("sum")).ok()?, path, length)
     };
     match kept() {
         Some(kept) => Ok(kept),
@@ -165,6 +179,15 @@ impl Archive {
         }
         names.sort_unstable();
         Ok(names)
+    }
+
+    /// The imports that did not come to their end here.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn unfinished(&self) -> Result<Vec<Unfinished>, ReadArchiveError> {
+        unfinished(&self.data)
+            .map_err(|source| ReadArchiveError::List { path: self.data.clone(), source })
     }
 
     /// The named workstations, or all where none is named.

@@ -16,6 +16,7 @@ use gleaner_shell::atomic::{PUBLIC, Replacement};
 use serde::Serialize;
 
 use crate::archive::{Archive, ReadArchiveError, Span};
+use crate::import::Unfinished;
 use crate::name::WorkstationName;
 use crate::progress::Progress;
 use crate::stats::clip;
@@ -89,7 +90,8 @@ pub fn export(
         Content::Periods(_) => table::PERIOD_COLUMNS,
     };
     let mut table = Table::begin(format, columns, BufWriter::new(file.file())).map_err(failed)?;
-    let summary = ExportSummary::default();
+    let damage = archive.unfinished()?.iter().map(Unfinished::note).collect();
+    let summary = ExportSummary { damage, ..ExportSummary::default() };
     let (span, unsure) = (selection.span, Unsure::default());
     let mut writing = Writing { to, span, content, table: &mut table, summary, unsure };
     let total = names.len() as u64;

@@ -2,7 +2,8 @@
 //!
 //! The promise: bad input is named with file and line and then nothing at all
 //! is taken in; importing the same again adds nothing; a longer copy of what
-//! was imported before adds what is new. Everything read is counted.
+//! was imported before adds what is new. Everything read is counted. An import
+//! that is killed is told of by who reads the logs, until it is done again.
 //!
 //! An imported record needs a boot and a sequence like any other. They come
 //! from the content: a run of records from `START` to `FINISH` is one boot,
@@ -10,12 +11,17 @@
 //! its records are numbered from 1.
 
 mod csv;
+mod fields;
 mod intervals;
+mod last;
+mod local;
 mod machine;
 mod rwho;
+mod sessions;
 mod source;
 mod states;
 pub(crate) mod transitions;
+mod unfinished;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +34,7 @@ use std::time::Duration;
 use gleaner_common::id::BootId;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
+use gleaner_shell::atomic::ReplaceError;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
@@ -38,9 +45,11 @@ use crate::progress::Progress;
 use crate::store::{Batch, OpenStoreError, Store};
 
 use source::Sources;
+use unfinished::{Mark, SetMark};
 
 pub use csv::COLUMNS;
-use csv::bad_csv;
+pub use local::LocalTimes;
+pub use unfinished::{Unfinished, unfinished};
 
 /// How many records are appended and synced together: some 20 MB of memory, and
 /// few syncs for each log.
@@ -48,6 +57,9 @@ const GROUP_RECORDS: usize = 100_000;
 
 /// Rows between two words of progress.
 const PROGRESS_EVERY: u64 = 10_000;
+
+/// Workstations of one import: ten times what any site has.
+pub(crate) const NAMES_MAX: usize = 100_000;
 
 /// A state that is held for longer says nothing: a computer fell silent.
 pub const HOLD_MAX: Duration = Duration::from_secs(7 * 86_400);
@@ -65,6 +77,10 @@ gleaner_common::named! {
         Avt = "avt",
         /// Event traces of the Failure Trace Archive.
         Fta = "fta",
+        /// `host,start,end`: who was logged on when.
+        Sessions = "sessions",
+        /// What `last` prints of one workstation.
+        Last = "last",
     }
 }
 
@@ -72,9 +88,10 @@ gleaner_common::named! {
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
     pub format: ImportFormat,
-    /// Files, plain or gzip, and directories of them; in order of time.
+    /// Files, plain or gzip, directories of them, pipes, and `-` for standard
+    /// input; in order of time.
     pub sources: Vec<PathBuf>,
-    /// `uncg`: whose local time the rows have; `None` is UTC.
+    /// `uncg`, `sessions`, `last`: whose local time the rows have; `None` is UTC.
     pub zone: Option<TimeZone>,
     /// `uncg`: a table with `computerName` and `isDesktop`; rows of what is no
     /// desktop, or not in it, are left out.
@@ -83,12 +100,15 @@ pub struct ImportOptions {
     pub hold_max: Duration,
     /// `avt`: when the trace began; `None` is 1970.
     pub starts: Option<WallTime>,
+    /// `last`: whose sessions the sources have; `None`: each file is named after
+    /// its workstation.
+    pub workstation: Option<WorkstationName>,
 }
 
 impl ImportOptions {
     pub fn new(format: ImportFormat, sources: Vec<PathBuf>) -> Self {
-        let (zone, only_desktops, hold_max, starts) = (None, None, HOLD_MAX, None);
-        Self { format, sources, zone, only_desktops, hold_max, starts }
+        let (zone, only_desktops, starts, workstation) = (None, None, None, None);
+        Self { format, sources, zone, only_desktops, hold_max: HOLD_MAX, starts, workstation }
     }
 }
 
@@ -102,8 +122,19 @@ pub enum ImportError {
     Bad { path: PathBuf, line: u64, what: String },
     #[error("{}: nothing to import: expected {expected}", path.display())]
     Empty { path: PathBuf, expected: &'static str },
+    #[error(
+        "{}: whose sessions are these? expected --workstation NAME, or files named after theirs",
+        path.display()
+    )]
+    WhoseSessions { path: PathBuf },
+    #[error("more than {NAMES_MAX} workstations")]
+    TooManyNames,
     #[error(transparent)]
     Open(#[from] OpenStoreError),
+    #[error(transparent)]
+    Mark(#[from] ReplaceError),
+    #[error("cannot remove the mark of an import in {}", path.display())]
+    Unmark { path: PathBuf, source: io::Error },
     /// Importing again goes on from there.
     #[error("stopped after {new} new records")]
     Append { new: u64, source: Arc<AppendError> },
@@ -138,20 +169,15 @@ pub struct ImportSummary {
     pub unlisted_rows: u64,
     #[serde(flatten)]
     pub local_times: LocalTimes,
-    /// For `avt` and `fta`: intervals of no length, which say nothing.
+    /// For `avt`, `fta`, `sessions` and `last`: intervals of no length, which say
+    /// nothing.
     pub empty_intervals: u64,
-}
-
-/// Local times that are not one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LocalTimes {
-    /// Times that came twice, because the clock was put back: taken for the first.
-    #[serde(rename = "times_twice")]
-    pub twice: u64,
-    /// Times that never came, because the clock was put forward over them: taken
-    /// for the moment it was.
-    #[serde(rename = "times_never")]
-    pub never: u64,
+    /// For `sessions` and `last`: how many there are, how many of them began
+    /// before another one on the same workstation had ended, and how many were
+    /// left out because nobody saw their end.
+    pub sessions: u64,
+    pub overlapping_sessions: u64,
+    pub unended_sessions: u64,
 }
 
 impl ImportSummary {
@@ -184,23 +210,52 @@ pub fn import(
         ImportFormat::Uncg => states::walk,
         ImportFormat::Avt => intervals::walk_avt,
         ImportFormat::Fta => intervals::walk_fta,
+        ImportFormat::Sessions => sessions::walk,
+        ImportFormat::Last => sessions::walk_last,
     };
     let sources = Sources::find(&options.sources)?;
     let mut meter =
         ProgressMeter { read: sources.read.clone(), total: 2 * sources.bytes, rows: 0, progress };
-    walk(&sources, options, &mut |_, _| {
+    let mut names = BTreeSet::new();
+    walk(&sources, options, &mut |name, _| {
         meter.step();
-        Ok(())
+        if !names.contains(&name) {
+            names.insert(name);
+        }
+        if names.len() > NAMES_MAX { Err(ImportError::TooManyNames) } else { Ok(()) }
     })?;
     let records = meter.rows;
-    let mut appender = Appender::new(Store::open(data)?, meter);
+    let store = Store::open(data)?;
+    let mark = set_mark(data, &sources, options, &names)?;
+    let mut appender = Appender::new(store, meter);
     let mut summary = walk(&sources, options, &mut |name, record| appender.take(name, record))?;
     appender.flush()?;
+    mark.remove().map_err(|source| ImportError::Unmark { path: data.to_owned(), source })?;
     appender.meter.tell();
     summary.records = records;
-    summary.workstations = appender.workstations.len() as u64;
+    summary.workstations = names.len() as u64;
     (summary.new, summary.duplicates) = (appender.new, appender.duplicates);
     Ok(summary)
+}
+
+fn set_mark(
+    data: &Path,
+    sources: &Sources,
+    options: &ImportOptions,
+    names: &BTreeSet<WorkstationName>,
+) -> Result<SetMark, ImportError> {
+    let given: Vec<String> =
+        options.sources.iter().map(|path| path.display().to_string()).collect();
+    let identity = sources.identity().map_err(|source| {
+        let path = options.sources.first().cloned().unwrap_or_default();
+        ImportError::Read { path, source }
+    })?;
+    let mark = Mark {
+        format: options.format.name().to_owned(),
+        sources: given,
+        workstations: names.iter().map(ToString::to_string).collect(),
+    };
+    Ok(SetMark::set(data, identity, &mark)?)
 }
 
 /// Tells how much of the sources has been read, once to check and once to
@@ -232,7 +287,6 @@ struct Appender<'a> {
     store: Store,
     pending: BTreeMap<WorkstationName, Vec<UsageRecord>>,
     pending_records: usize,
-    workstations: BTreeSet<WorkstationName>,
     new: u64,
     duplicates: u64,
     meter: ProgressMeter<'a>,
@@ -240,15 +294,7 @@ struct Appender<'a> {
 
 impl<'a> Appender<'a> {
     fn new(store: Store, meter: ProgressMeter<'a>) -> Self {
-        Self {
-            store,
-            pending: BTreeMap::new(),
-            pending_records: 0,
-            workstations: BTreeSet::new(),
-            new: 0,
-            duplicates: 0,
-            meter,
-        }
+        Self { store, pending: BTreeMap::new(), pending_records: 0, new: 0, duplicates: 0, meter }
     }
 
     fn take(&mut self, name: WorkstationName, record: UsageRecord) -> Result<(), ImportError> {
@@ -263,7 +309,6 @@ impl<'a> Appender<'a> {
         let pending = std::mem::take(&mut self.pending);
         let batches: Vec<_> =
             pending.into_iter().map(|(name, records)| Batch::of(name, records)).collect();
-        self.workstations.extend(batches.iter().map(|batch| batch.name.clone()));
         let mut failure = None;
         for answer in self.store.append(&batches) {
             match answer {

@@ -12,6 +12,7 @@ use std::thread;
 use gleaner_common::usage::Cause;
 
 use crate::archive::{Archive, ReadArchiveError, Span};
+use crate::import::Unfinished;
 use crate::name::WorkstationName;
 use crate::progress::Progress;
 use crate::threads::cores;
@@ -36,7 +37,7 @@ pub struct Loaded {
     pub timelines: Vec<(String, Timeline)>,
     /// Records that were read.
     pub records: u64,
-    /// What is damaged in the logs, one line each.
+    /// What is damaged in the logs or was not imported whole, one line each.
     pub damage: Vec<String>,
     /// What the logs leave open of the criterion, over all workstations.
     pub unsure: Unsure,
@@ -81,7 +82,9 @@ pub fn timelines(
     let archive = Archive::new(data);
     let names = archive.select(&options.names)?;
     let Span { from, to } = options.span;
-    let mut loaded = Loaded::default();
+    let unfinished = archive.unfinished()?;
+    let damage = unfinished.iter().map(Unfinished::note).collect();
+    let mut loaded = Loaded { damage, ..Loaded::default() };
     let everything = Span::default();
     each_log(&archive, &names, everything, &options.readings, progress, &mut |name, log| {
         let mut timeline = log.timeline;

@@ -228,6 +228,6 @@ fn make_directory(data: &Path, directory: &Path) -> Result<(), OpenLogError> {
     sync_directory(data).map_err(failed("sync", data))
 }
 
-fn sync_directory(directory: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }

@@ -291,7 +291,8 @@ impl From<UsageRecord> for Observed {
 /// A log, interpreted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
-    /// The periods one after the other; neighbours differ in state.
+    /// The periods one after the other; neighbours differ in state, or there was
+    /// a reboot between them.
     pub periods: Vec<Period>,
     /// The state after the last record, whose end is not known yet.
     pub open: Option<(PeriodState, WallTime)>,
@@ -327,6 +328,7 @@ pub fn interpret(
     let mut builder = TimelineBuilder {
         timeline: Timeline { notes, unsure, ..Timeline::default() },
         believed_until: None,
+        is_new_boot: false,
     };
     for facts in &boots {
         builder.add_boot(facts);
@@ -422,12 +424,16 @@ struct TimelineBuilder {
     timeline: Timeline,
     /// Up to when another boot's records are believed already.
     believed_until: Option<WallTime>,
+    /// Nothing of this boot has been told yet: whatever was before it is over.
+    is_new_boot: bool,
 }
 
 impl TimelineBuilder {
     fn add_boot(&mut self, facts: &[Fact]) {
         let (Some(first), Some(last)) = (facts.first(), facts.last()) else { return };
         self.close_before(first.at);
+        // Where two boots overlap, which of them went on is not known.
+        self.is_new_boot = self.believed_until.is_none_or(|until| until <= first.at);
         for pair in facts.windows(2) {
             let (fact, next) = (&pair[0], &pair[1]);
             let broke_off = next.cause == Cause::Start && fact.cause != Cause::Finish;
@@ -486,11 +492,20 @@ impl TimelineBuilder {
         if period.state == PeriodState::Unknown {
             (period.cause, period.slots, period.load_1m) = (None, 0, 0.0);
         }
+        let is_new_boot = std::mem::take(&mut self.is_new_boot);
         match self.timeline.periods.last_mut() {
-            Some(last) if last.state == period.state => last.duration += period.duration,
+            Some(last) if last.state == period.state && !(is_new_boot && ends_at_boot(last)) => {
+                last.duration += period.duration;
+            }
             _ => self.timeline.periods.push(period),
         }
     }
+}
+
+/// An idle period ends with the guests that a reboot kills; an owner who restarts
+/// is here all the time.
+fn ends_at_boot(period: &Period) -> bool {
+    period.state == PeriodState::Idle
 }
 
 fn moved_by(at: WallTime, by: Duration) -> WallTime {

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::archive::{Archive, ReadArchiveError, Span};
 use crate::load::each_log;
+use crate::name::WorkstationName;
 use crate::rows::{LogRow, PeriodRow, RecordRow, health};
 use crate::stats::{Tally, clip};
 use crate::timeline::{Readings, Unsure, interpret};
@@ -20,7 +21,7 @@ pub use crate::stats::Stats;
 
 pub use crate::export::{Content, ExportError, ExportFormat, ExportSummary, Selection, export};
 pub use crate::import::{
-    HOLD_MAX, ImportError, ImportFormat, ImportOptions, ImportSummary, import,
+    HOLD_MAX, ImportError, ImportFormat, ImportOptions, ImportSummary, Unfinished, import,
 };
 pub use crate::load::{LoadOptions, Loaded, timelines};
 
@@ -30,8 +31,13 @@ pub use crate::load::{LoadOptions, Loaded, timelines};
 /// The directory cannot be listed.
 pub fn ls(data: &Path) -> Result<Vec<LogRow>, ReadArchiveError> {
     let archive = Archive::new(data);
-    let row = |name| {
+    let unfinished = archive.unfinished()?;
+    let row = |name: WorkstationName| {
         let summary = archive.summary(&name)?;
+        let mut health = health(&summary.damage, summary.missing);
+        if unfinished.iter().any(|import| import.has(name.as_str())) {
+            health.push("an import into it was cut off".to_owned());
+        }
         Ok(LogRow {
             workstation: name,
             records: summary.records,
@@ -40,10 +46,18 @@ pub fn ls(data: &Path) -> Result<Vec<LogRow>, ReadArchiveError> {
             boots: summary.boots,
             segments: summary.segments,
             bytes: summary.bytes,
-            health: health(&summary.damage, summary.missing),
+            health,
         })
     };
     archive.names()?.into_iter().map(row).collect()
+}
+
+/// What a reader of these logs is to know of all of them, one line each.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub fn notes(data: &Path) -> Result<Vec<String>, ReadArchiveError> {
+    Ok(Archive::new(data).unfinished()?.iter().map(Unfinished::note).collect())
 }
 
 /// What went with the rows of `show`.
@@ -68,6 +82,8 @@ pub fn show(
     let archive = Archive::new(data);
     let mut shown = Shown::default();
     for name in archive.select(&[name.to_owned()])? {
+        let cut_off = archive.unfinished()?.into_iter().filter(|it| it.has(name.as_str()));
+        shown.notes.extend(cut_off.map(|import| import.note()));
         let damage = archive.read(&name, |record| {
             if !span.contains(record.at) {
                 return ControlFlow::Continue(());
@@ -94,6 +110,8 @@ pub fn show_periods(
     let archive = Archive::new(data);
     let mut shown = Shown::default();
     for name in archive.select(&[name.to_owned()])? {
+        let cut_off = archive.unfinished()?.into_iter().filter(|it| it.has(name.as_str()));
+        shown.notes.extend(cut_off.map(|import| import.note()));
         let (records, damage) = archive.observed(&name)?;
         let timeline = interpret(records.with_missing_ends(), readings.of(name.as_str()));
         shown.notes.extend(damage.iter().map(ToString::to_string));
@@ -131,8 +149,8 @@ pub fn stats(
 ) -> Result<Stats, ReadArchiveError> {
     let zone = options.zone.clone().unwrap_or_else(TimeZone::system);
     let mut tally = Tally::new(options.span, &zone);
-    let (mut notes, mut unsure) = (vec![], Unsure::default());
     let archive = Archive::new(data);
+    let (mut notes, mut unsure) = (notes(data)?, Unsure::default());
     let names = archive.select(&options.names)?;
     each_log(&archive, &names, options.span, &options.readings, progress, &mut |name, log| {
         notes.extend(log.damage);

@@ -19,7 +19,7 @@ mod scale;
 pub mod text;
 
 pub use check::{Place, Problem, check};
-pub use input::{ReadTraceError, RefusedLine, unpacked};
+pub use input::{ReadTraceError, RefusedLine};
 pub use join::JoinError;
 pub use scale::ScaleError;
 pub use text::{WriteTraceError, read, write};

@@ -67,6 +67,18 @@ pub struct LoadAverages {
     pub fifteen: f32,
 }
 
+impl LoadAverages {
+    /// A load is a number from 0 on; who says another one is not believed.
+    pub fn is_possible(load: f32) -> bool {
+        load.is_finite() && load >= 0.0
+    }
+
+    /// Are all three possible?
+    pub fn are_possible(self) -> bool {
+        [self.one, self.five, self.fifteen].into_iter().all(Self::is_possible)
+    }
+}
+
 /// One transition of a workstation (Phalen 1994, Table 4), and beside her
 /// fields what exact replay needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

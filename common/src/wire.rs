@@ -22,7 +22,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::amounts::{Amounts, UNKNOWN};
 use crate::fingerprint::Fingerprint;
@@ -555,10 +555,20 @@ pub struct KeyHash(pub [u8; 16]);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum UsageFrame {
     /// At most [`RECORDS_MAX`] records, of one life, in order of sequence.
-    Records(Vec<UsageRecord>),
+    Records(#[serde(deserialize_with = "believable")] Vec<UsageRecord>),
     /// What the spool holds or remembers, of at most [`LIVES_MAX`] lives. Comes
     /// again when a number was given out whose record may never come.
     Lives(Vec<LifeAccount>),
+}
+
+/// Records whose loads are numbers from 0 on, or the frame is none: what is kept
+/// for ever has no `NaN`, whoever sent it.
+fn believable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<UsageRecord>, D::Error> {
+    let records = Vec::<UsageRecord>::deserialize(from)?;
+    match records.iter().find(|record| !record.load.are_possible()) {
+        None => Ok(records),
+        Some(_) => Err(de::Error::custom("a load that is no number from 0 on")),
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,10 +10,14 @@ pub mod judge;
 use std::io::Read;
 use std::time::Duration;
 
+use gleaner_common::lines::{LineError, whole_text};
 use gleaner_common::time::WallTime;
 use serde::Deserialize;
 
 use crate::usage::Usage;
+
+/// A hundred times the longest of theirs.
+const BYTES_MAX: usize = 32 << 20;
 
 /// How many machines could be had at each tick.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +31,8 @@ pub struct SpotTrace {
 pub enum ReadSpotError {
     #[error("expected the JSON of an availability trace")]
     Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Text(#[from] LineError),
     #[error("ticks of {0} s: expected more than none")]
     Tick(f64),
 }
@@ -48,7 +54,8 @@ impl SpotTrace {
     /// # Errors
     /// If it is none.
     pub fn read(input: impl Read) -> Result<Self, ReadSpotError> {
-        let File { metadata, data } = serde_json::from_reader(input)?;
+        let text = whole_text(input, BYTES_MAX)?;
+        let File { metadata, data } = serde_json::from_str(&text)?;
         let gap = metadata.gap_seconds;
         let tick = Duration::try_from_secs_f64(gap).ok().filter(|tick| !tick.is_zero());
         Ok(Self { tick: tick.ok_or(ReadSpotError::Tick(gap))?, machines: data })

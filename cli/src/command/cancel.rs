@@ -6,6 +6,7 @@ use gleaner_common::wire::Request;
 
 use crate::ask::{self, Access, ask};
 use crate::failure::Verdict;
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -20,6 +21,6 @@ pub struct Args {
 /// No answer, no such job, or somebody else's.
 pub fn run(args: &Args) -> Result<Verdict> {
     ask(&args.access, async |client| ask::one(client, &Request::Cancel(args.job)).await)?;
-    eprintln!("job {} is cancelled", args.job);
+    output::say(&format!("job {} is cancelled", args.job));
     Ok(Verdict::Yes)
 }

@@ -11,6 +11,7 @@ use gleaner_shell::identity::{Home, Identity, Token};
 
 use crate::ask::{own_directory, runtime};
 use crate::failure::{Verdict, hinted};
+use crate::output;
 use crate::values;
 
 #[derive(Debug, clap::Args)]
@@ -58,13 +59,13 @@ pub fn run(args: &Args) -> Result<Verdict> {
     if identity.role == Role::Agent {
         Home::here().note(&dir)?;
     }
-    eprintln!(
+    output::say(&format!(
         "enrolled as {} {} at {}; the identity is in {}",
         identity.role.name(),
         identity.name,
         identity.coordinator,
         dir.display()
-    );
+    ));
     Ok(Verdict::Yes)
 }
 

@@ -19,6 +19,7 @@ use gleaner_shell::client::Client;
 use super::watch;
 use crate::ask::{self, Access, ask};
 use crate::failure::{Refusal, Verdict};
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -72,9 +73,11 @@ pub(super) async fn fetch(client: &Client, job: JobId, to: &Path) -> Result<usiz
     .await?;
     bar.finish_and_clear();
     match files.len() {
-        0 => eprintln!("job {job} has left no files yet"),
-        1 => eprintln!("1 file, {}, is in {}", spoken_size(bytes), to.display()),
-        many => eprintln!("{many} files, {}, are in {}", spoken_size(bytes), to.display()),
+        0 => output::say(&format!("job {job} has left no files yet")),
+        1 => output::say(&format!("1 file, {}, is in {}", spoken_size(bytes), to.display())),
+        many => {
+            output::say(&format!("{many} files, {}, are in {}", spoken_size(bytes), to.display()))
+        }
     }
     Ok(files.len())
 }

@@ -7,6 +7,7 @@ use gleaner_shell::identity::Identity;
 
 use crate::ask::{Access, ask};
 use crate::failure::Verdict;
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -36,6 +37,6 @@ pub fn run(command: &IdentityCommand) -> Result<Verdict> {
     let new = ask(&args.access, async |client| {
         Ok(enrol::rotate(&client.link().connection, &dir, &old).await?)
     })?;
-    eprintln!("{} {} has a new key, in {}", new.role.name(), new.name, dir.display());
+    output::say(&format!("{} {} has a new key, in {}", new.role.name(), new.name, dir.display()));
     Ok(Verdict::Yes)
 }

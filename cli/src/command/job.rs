@@ -73,7 +73,7 @@ async fn job(client: &Client, args: &Args, id: JobId) -> Result<()> {
     });
     let more = (job.summary.total as usize).saturating_sub(shown.await?);
     if more > 0 {
-        eprintln!("{more} more: `glean job {id} --all`");
+        output::say(&format!("{more} more: `glean job {id} --all`"));
     }
     Ok(())
 }

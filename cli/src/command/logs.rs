@@ -59,7 +59,7 @@ async fn all(client: &Client, id: JobId, args: &Args) -> Result<Verdict> {
         any = Verdict::Yes;
     }
     if any == Verdict::No {
-        eprintln!("no subprogram of job {id} has ended yet");
+        output::say(&format!("no subprogram of job {id} has ended yet"));
     }
     Ok(any)
 }
@@ -82,7 +82,7 @@ async fn printed(client: &Client, id: SubprogramId, args: &Args) -> Result<Vec<u
                 .map_err(ask::failed)
                 .with_context(|| format!("cannot get what {id} printed"))?;
             if truncated {
-                eprintln!("{id} printed more than is kept: this is cut");
+                output::say(&format!("{id} printed more than is kept: this is cut"));
             }
             Ok(bytes)
         }

@@ -70,8 +70,10 @@ pub fn pause(args: &PauseArgs) -> Result<Verdict> {
     let seconds = args.span.map(|span| span.as_secs().max(1));
     done(ask(&args.socket, &Command::Pause { seconds })?)?;
     match args.span {
-        Some(span) => eprintln!("no guests for {}; glean agent resume ends it", Spoken(span)),
-        None => eprintln!("no guests until glean agent resume"),
+        Some(span) => {
+            output::say(&format!("no guests for {}; glean agent resume ends it", Spoken(span)))
+        }
+        None => output::say("no guests until glean agent resume"),
     }
     Ok(Verdict::Yes)
 }
@@ -80,7 +82,7 @@ pub fn pause(args: &PauseArgs) -> Result<Verdict> {
 /// No agent answers, or not to guests.
 pub fn resume(args: &ResumeArgs) -> Result<Verdict> {
     done(ask(&args.socket, &Command::Resume)?)?;
-    eprintln!("guests may come again when this workstation is idle");
+    output::say("guests may come again when this workstation is idle");
     Ok(Verdict::Yes)
 }
 

@@ -49,7 +49,7 @@ pub fn man(args: &ManArgs, all: Command) -> Result<Verdict> {
     let failed = || format!("cannot write the manual pages to {}", dir.display());
     std::fs::create_dir_all(dir).with_context(failed)?;
     clap_mangen::generate_to(all, dir).with_context(failed)?;
-    eprintln!("the manual pages are in {}", dir.display());
+    output::say(&format!("the manual pages are in {}", dir.display()));
     Ok(Verdict::Yes)
 }
 

@@ -5,7 +5,7 @@ use gleaner_coordinator_core::scheduler::{ALL, DEFAULT, PARAMETERS};
 use serde::Serialize;
 
 use crate::failure::Verdict;
-use crate::output::{Form, Listing};
+use crate::output::{self, Form, Listing};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -34,7 +34,7 @@ struct ParameterRow {
 pub fn run(args: &Args) -> Result<Verdict> {
     args.form.print(&rows(), listing)?;
     if !args.form.json {
-        eprintln!("the coordinator's file chooses: scheduler.policy = \"{DEFAULT}\"");
+        output::say(&format!("the coordinator's file chooses: scheduler.policy = \"{DEFAULT}\""));
     }
     Ok(Verdict::Yes)
 }

@@ -253,7 +253,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             output::notes(&jobs::one(client, job).await?.notes);
         }
         if let Some(program) = program.filter(|_| !args.json) {
-            eprintln!("when a workstation dies, {}", program.goes_back());
+            output::say(&format!("when a workstation dies, {}", program.goes_back()));
         }
         if !args.wait {
             return Ok((job, None));
@@ -283,7 +283,7 @@ fn would_take(args: &Args, spec: JobSpec) -> Result<Verdict> {
     if args.json {
         output::record(&WouldTake { taken, reason })?;
     } else {
-        output::line(&output::plain(&reason))?;
+        output::line(&reason)?;
     }
     Ok(Verdict::from(taken))
 }
@@ -404,9 +404,9 @@ fn announce(args: &Args, job: JobId) -> Result<Verdict> {
     }
     // The number alone on standard output, so that $(..) takes it.
     output::line(&job.to_string())?;
-    eprintln!("submitted: glean job {job} shows how it is");
+    output::say(&format!("submitted: glean job {job} shows how it is"));
     if let Some(dir) = &args.out {
-        eprintln!("when it has ended: glean fetch {job} --out {}", dir.display());
+        output::say(&format!("when it has ended: glean fetch {job} --out {}", dir.display()));
     }
     Ok(Verdict::Yes)
 }
@@ -425,7 +425,7 @@ fn conclude(args: &Args, summary: &JobSummary) -> Result<Verdict> {
     } else {
         output::line(&summarise(summary))?;
         if summary.state != JobState::Succeeded {
-            eprintln!("glean job {job} and glean logs {job} --stderr tell more");
+            output::say(&format!("glean job {job} and glean logs {job} --stderr tell more"));
         }
     }
     Ok(Verdict::from(summary.state == JobState::Succeeded))

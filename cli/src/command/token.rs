@@ -98,7 +98,11 @@ fn create(args: CreateArgs) -> Result<Verdict> {
     } else {
         // The token alone on standard output, so that $(..) takes it.
         output::line(&text)?;
-        eprintln!("token {id} enrols one {}, once, within {}", role.name(), Spoken(lifetime));
+        output::say(&format!(
+            "token {id} enrols one {}, once, within {}",
+            role.name(),
+            Spoken(lifetime)
+        ));
     }
     Ok(Verdict::Yes)
 }
@@ -118,6 +122,6 @@ fn revoke(args: RevokeArgs) -> Result<Verdict> {
     let RevokeArgs { id, access } = args;
     let request = Request::TokenRevoke { id: id.clone() };
     ask(&access, async |client| ask::one(client, &request).await)?;
-    eprintln!("token {id} is revoked");
+    output::say(&format!("token {id} is revoked"));
     Ok(Verdict::Yes)
 }

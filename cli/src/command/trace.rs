@@ -3,7 +3,7 @@
 pub(crate) mod play;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -23,6 +23,9 @@ use crate::output::{self, Form, Listing};
 use crate::values::ParseValueError;
 
 const MODE: u32 = 0o644;
+
+/// The name of standard input.
+const STANDARD_INPUT: &str = "-";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -76,7 +79,7 @@ The program is one that records itself where $GLEAN_RECORD names, as those in pr
 
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
-    /// The traces.
+    /// The traces; - is standard input.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
@@ -103,7 +106,7 @@ pub enum Recorded {
 
 #[derive(Debug, clap::Args)]
 pub struct ImportArgs {
-    /// The recording, plain or compressed with gzip.
+    /// The recording, plain or compressed with gzip; - is standard input.
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
     #[command(flatten)]
@@ -197,8 +200,12 @@ pub fn run(command: TraceCommand) -> Result<Verdict> {
     }
 }
 
-fn open(path: &Path) -> Result<File> {
-    File::open(path).with_context(|| format!("cannot read {}", path.display()))
+fn open(path: &Path) -> Result<Box<dyn Read>> {
+    if path.as_os_str() == STANDARD_INPUT {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Box::new(file))
 }
 
 fn load(path: &Path) -> Result<Lined> {
@@ -331,7 +338,7 @@ fn show(args: &ShowArgs) -> Result<Verdict> {
     let trace = load_sound(&args.file)?;
     let rows: Vec<_> = (0..trace.ranks.len()).map(|rank| rank_row(&trace, rank)).collect();
     if !args.form.json {
-        output::line(&summary(&trace, &rows)?)?;
+        output::block(&summary(&trace, &rows)?)?;
     }
     args.form.print(&rows, ranks)?;
     Ok(Verdict::Yes)

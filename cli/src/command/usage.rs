@@ -55,6 +55,8 @@ pub enum UsageCommand {
     /// Take in records from elsewhere; the collector must not be running.
     #[command(after_help = "Examples:
   glean usage import --format rwho snapshots.txt --usage lab
+  glean usage import --format sessions data/sessions.csv --usage sessions
+  glean usage import --format last --zone Europe/Berlin data/last --usage last
   glean usage import --format uncg --zone America/New_York state-2015.csv.gz state-2016.csv.gz --usage uncg")]
     Import(Box<ImportArgs>),
     /// Draw the week, how long periods last, or availability, as SVG, PNG or PDF.
@@ -154,8 +156,10 @@ fn elsewhere(error: anyhow::Error) -> anyhow::Error {
 }
 
 fn list(args: &ListArgs) -> Result<Verdict> {
-    let rows = usage::ls(&args.usage.directory()?)?;
+    let data = args.usage.directory()?;
+    let (rows, notes) = (usage::ls(&data)?, usage::notes(&data)?);
     args.form.print(&rows, logs)?;
+    output::notes(&notes);
     Ok(Verdict::Yes)
 }
 

@@ -8,7 +8,7 @@ use gleaner_common::wire::{Reply, Request};
 use super::show;
 use crate::ask::{self, Access, ask};
 use crate::failure::Verdict;
-use crate::output::Form;
+use crate::output::{self, Form};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -76,6 +76,8 @@ fn remove(args: RemoveArgs) -> Result<Verdict> {
     let Reply::UserRemoved { cancelled, kept } = reply else {
         return Err(ask::unexpected(&request));
     };
-    eprintln!("user {name} is let in no more; jobs cancelled: {cancelled}, that go on: {kept}");
+    output::say(&format!(
+        "user {name} is let in no more; jobs cancelled: {cancelled}, that go on: {kept}"
+    ));
     Ok(Verdict::Yes)
 }

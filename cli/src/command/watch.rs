@@ -17,6 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::ask::{self, Access};
 use crate::failure::Refusal;
+use crate::output;
 
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_LONGEST: Duration = Duration::from_secs(2);
@@ -56,7 +57,7 @@ async fn follow_on(
         Followed::Lost(error) => error,
     };
     loop {
-        eprintln!("{failure}; waiting for the coordinator");
+        output::say(&format!("{failure}; waiting for the coordinator"));
         let again = reconnect(Clock, access).await?;
         failure = match follow(&again, job, bar).await? {
             Followed::Ended(summary) => return Ok(summary),

@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     if args.json {
         output::record(&Answer { about: &args.about, reasons })?;
     } else {
-        reasons.iter().try_for_each(|reason| output::line(&output::plain(reason)))?;
+        reasons.iter().try_for_each(|reason| output::line(reason))?;
     }
     Ok(Verdict::Yes)
 }

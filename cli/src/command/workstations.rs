@@ -77,7 +77,7 @@ fn change(command: &WorkstationsCommand) -> Result<Verdict> {
         }
     };
     ask(&args.access, async |client| ask::one(client, &request).await)?;
-    eprintln!("workstation {} {told}", args.name);
+    output::say(&format!("workstation {} {told}", args.name));
     Ok(Verdict::Yes)
 }
 
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         .await
     })?;
     if args.form.long {
-        rows.iter().flat_map(described).try_for_each(|line| output::line(&output::plain(&line)))?;
+        rows.iter().flat_map(described).try_for_each(|line| output::line(&line))?;
         return Ok(Verdict::Yes);
     }
     args.form.print(&rows, show::workstations)?;

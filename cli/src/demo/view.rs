@@ -17,6 +17,8 @@ use gleaner_lab::cgroup;
 use gleaner_shell::clock::Clock;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::output;
+
 /// How often it is said how far the demo is.
 const EVERY: Duration = Duration::from_secs(10);
 
@@ -132,7 +134,7 @@ fn style(template: &str) -> ProgressStyle {
 
 fn say(lines: &MultiProgress, line: &str) {
     if lines.is_hidden() || lines.println(line).is_err() {
-        eprintln!("{line}");
+        output::say(line);
     }
 }
 

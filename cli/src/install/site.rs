@@ -13,6 +13,7 @@ use gleaner_shell::atomic;
 
 use super::{BINARY, USER};
 use crate::failure::hinted;
+use crate::output;
 
 /// Who a file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,7 +210,7 @@ impl Site {
 
 /// One line of what was done.
 pub(super) fn say(line: &str) {
-    eprintln!("{line}");
+    output::say(line);
 }
 
 /// Runs one of the machine's tools.

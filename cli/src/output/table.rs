@@ -4,7 +4,7 @@
 //! that is not enough, the columns of the least weight are left out, one after
 //! the other. Pure, so that tests can look at every width.
 
-use super::plain;
+use gleaner_common::plain::plain;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Between two columns.

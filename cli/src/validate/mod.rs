@@ -267,7 +267,7 @@ fn print(rows: &[Row], summary: &Summary) -> Result<()> {
     Form::default().show(&listing)?;
     let Spread { mean, deviation, max } = summary.ends;
     let met = if summary.met { "met" } else { "MISSED" };
-    output::line(&format!(
+    output::block(&format!(
         "\nnormalised distance of end times: mean {mean:.4}, deviation {deviation:.4}, largest \
          {max:.4}; as a whole {:.4}; turn-around {:.4}; goal under {GOAL}: {met}",
         summary.whole.mean, summary.turnaround.mean

@@ -272,7 +272,7 @@ fn print(rows: &[Row], summary: &Summary) -> Result<()> {
         [] => "no distance is above his: met".to_owned(),
         above => format!("above his: {}: MISSED", above.join(", ")),
     };
-    output::line(&format!(
+    output::block(&format!(
         "\ndistances are |lab - replay| / lab, mean ± deviation over the jobs; his are of Ghafoor 2007, \
          Tables 5.5 and 5.6, over other jobs of the same kind\norigin of time: {ORIGIN}; he does not \
          say his\ntimes are the workload's; the lab's were {} times shorter\nreplay was told the mean of what a \

@@ -6,17 +6,17 @@
 //! number like any import, and a workstation's rows must be in order of time.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use csv::{ErrorKind, Position, ReaderBuilder, StringRecord};
 use gleaner_common::id::BootId;
+use gleaner_common::plain::quoted;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
 use jiff::Timestamp;
 
-use super::source::{self, Sources, broken_compression};
+use super::fields::Row;
+use super::source::{Sources, bad};
 use super::{ImportError, ImportOptions, ImportSummary, Numbering, Observation, Sink};
 use crate::name::WorkstationName;
 use crate::origin::Origin;
@@ -63,63 +63,23 @@ fn file(
     summary: &mut ImportSummary,
     sink: Sink<'_>,
 ) -> Result<(), ImportError> {
-    let failed = |source| ImportError::Read { path: path.into(), source };
-    let text = sources.open(path).map_err(failed)?;
-    let mut reader = ReaderBuilder::new().has_headers(false).comment(Some(b'#')).from_reader(text);
-    let mut row = StringRecord::new();
+    let mut rows = sources.rows(path)?;
     let mut columns: Option<Columns> = None;
     summary.files += 1;
-    while reader.read_record(&mut row).map_err(|error| bad_csv(path, error))? {
-        let bad = |what| bad_row(path, row.position(), what);
+    while let Some((line, row)) = rows.next_row()? {
+        let bad = |what: String| bad(path, line, &what);
         summary.rows += 1;
         let Some(columns) = &columns else {
-            columns = Some(Columns::of(&row).map_err(bad)?);
+            columns = Some(Columns::of(row).map_err(bad)?);
             continue;
         };
-        let (name, record) = record_of(columns, &row, lab).map_err(bad)?;
+        columns.check(row).map_err(bad)?;
+        let (name, record) = record_of(columns, row, lab).map_err(bad)?;
         check_record(&record).map_err(|error| bad(error.to_string()))?;
         sink(name, record)?;
         summary.records += 1;
     }
     Ok(())
-}
-
-/// What the reader could not make a row of, with its line.
-pub(super) fn bad_csv(path: &Path, error: csv::Error) -> ImportError {
-    let position = error.position().cloned();
-    let detail = error.to_string();
-    let kind = error.into_kind();
-    let what = if let ErrorKind::Io(source) = kind {
-        let Some(what) = broken_compression(&source) else {
-            return ImportError::Read { path: path.to_owned(), source };
-        };
-        let line = source::lines_readable(path) + 1;
-        return ImportError::Bad { path: path.to_owned(), line, what: what.to_owned() };
-    } else if let ErrorKind::UnequalLengths { expected_len, len, .. } = kind {
-        format!("a row of {len} fields: expected {expected_len}, like the header")
-    } else if let ErrorKind::Utf8 { .. } = kind {
-        "a row that is not UTF-8".to_owned()
-    } else {
-        detail
-    };
-    bad_row(path, position.as_ref(), what)
-}
-
-/// The reader's position is where it began to look, before blank lines and
-/// comments: the row's own line is found by looking again.
-fn bad_row(path: &Path, position: Option<&Position>, what: String) -> ImportError {
-    let (byte, mut line) = position.map_or((0, 1), |at| (at.byte(), at.line()));
-    if let Ok(mut text) = source::reopen(path)
-        && io::copy(&mut text.by_ref().take(byte), &mut io::sink()).is_ok()
-    {
-        let passed_over = |text: &io::Result<Vec<u8>>| {
-            let text = text.as_ref().map_or(b"x".as_slice(), |text| text.trim_ascii());
-            text.is_empty() || text.starts_with(b"#")
-        };
-        let lines = text.split(b'\n');
-        line += lines.take_while(passed_over).count() as u64;
-    }
-    ImportError::Bad { path: path.to_owned(), line, what }
 }
 
 /// What is known of a workstation whose rows have no boot.
@@ -129,15 +89,19 @@ struct Watched {
 }
 
 /// Where each of [`COLUMNS`] stands in a row.
-struct Columns([Option<usize>; COLUMNS.len()]);
+struct Columns {
+    places: [Option<usize>; COLUMNS.len()],
+    fields: usize,
+}
 
 impl Columns {
-    fn of(header: &StringRecord) -> Result<Self, String> {
+    fn of(header: Row<'_>) -> Result<Self, String> {
         let mut places = [None; COLUMNS.len()];
         for (place, title) in header.iter().enumerate() {
-            let title = title.trim().trim_start_matches('\u{feff}');
+            let title = title.trim();
             let Some(column) = COLUMNS.iter().position(|column| *column == title) else {
-                return Err(format!("unknown column `{title}`: expected {}", COLUMNS.join(", ")));
+                let (title, expected) = (quoted(title), COLUMNS.join(", "));
+                return Err(format!("unknown column `{title}`: expected {expected}"));
             };
             if places[column].replace(place).is_some() {
                 return Err(format!("column `{title}` is there twice"));
@@ -153,34 +117,52 @@ impl Columns {
                 "boot, sequence and since_boot_s: expected all three columns, or none".into()
             );
         }
-        Ok(Self(places))
+        Ok(Self { places, fields: header.len() })
+    }
+
+    fn check(&self, row: Row<'_>) -> Result<(), String> {
+        if row.len() == self.fields {
+            return Ok(());
+        }
+        Err(format!("a row of {} fields: expected {}, like the header", row.len(), self.fields))
     }
 
     /// A field; `None` if it is empty or its column is not there.
-    fn get<'a>(&self, row: &'a StringRecord, column: &str) -> Option<&'a str> {
+    fn get<'a>(&self, row: Row<'a>, column: &str) -> Option<&'a str> {
         let column = COLUMNS.iter().position(|title| *title == column)?;
-        row.get(self.0[column]?).map(str::trim).filter(|field| !field.is_empty())
+        row.get(self.places[column]?).map(str::trim).filter(|field| !field.is_empty())
     }
 
-    fn need<'a>(&self, row: &'a StringRecord, column: &str) -> Result<&'a str, String> {
+    fn need<'a>(&self, row: Row<'a>, column: &str) -> Result<&'a str, String> {
         self.get(row, column).ok_or_else(|| format!("`{column}` is empty"))
     }
 
     /// A number, or what it is if not said.
     fn number<T: std::str::FromStr>(
         &self,
-        row: &StringRecord,
+        row: Row<'_>,
         column: &str,
         otherwise: T,
     ) -> Result<T, String> {
         let Some(field) = self.get(row, column) else { return Ok(otherwise) };
-        field.parse().map_err(|_| format!("{column} `{field}` is not a number in its range"))
+        let wrong = |_| format!("{column} `{}` is not a number in its range", quoted(field));
+        field.parse().map_err(wrong)
+    }
+
+    fn load(&self, row: Row<'_>, column: &str) -> Result<f32, String> {
+        let load: f32 = self.number(row, column, 0.0)?;
+        let field = || quoted(self.get(row, column).unwrap_or_default());
+        if LoadAverages::is_possible(load) {
+            Ok(load)
+        } else {
+            Err(format!("{column} `{}` is not a load: expected 0 or more", field()))
+        }
     }
 }
 
 fn record_of(
     columns: &Columns,
-    row: &StringRecord,
+    row: Row<'_>,
     lab: &mut BTreeMap<WorkstationName, Watched>,
 ) -> Result<(WorkstationName, UsageRecord), String> {
     let name: WorkstationName = columns
@@ -196,9 +178,9 @@ fn record_of(
         at: time(columns.need(row, "at")?)?,
         cause,
         load: LoadAverages {
-            one: columns.number(row, "load_1m", 0.0)?,
-            five: columns.number(row, "load_5m", 0.0)?,
-            fifteen: columns.number(row, "load_15m", 0.0)?,
+            one: columns.load(row, "load_1m")?,
+            five: columns.load(row, "load_5m")?,
+            fifteen: columns.load(row, "load_15m")?,
         },
         users: columns.number(row, "users", 0)?,
         input_idle: input_idle.transpose()?,
@@ -218,7 +200,7 @@ fn record_of(
 /// A record with the identity that it was exported with.
 fn identified(
     columns: &Columns,
-    row: &StringRecord,
+    row: Row<'_>,
     observed: Observation,
     boot: BootId,
 ) -> Result<UsageRecord, String> {
@@ -248,20 +230,26 @@ fn numbered(
 }
 
 fn time(text: &str) -> Result<WallTime, String> {
-    let wrong =
-        || format!("at `{text}` is not a time: expected one such as 2026-01-05T09:03:00.25Z");
+    let wrong = || {
+        format!("at `{}` is not a time: expected one such as 2026-01-05T09:03:00.25Z", quoted(text))
+    };
     let moment: Timestamp = text.parse().map_err(|_| wrong())?;
     i64::try_from(moment.as_nanosecond()).map(WallTime).map_err(|_| wrong())
 }
 
-/// Seconds with up to nine decimals, exactly.
+/// Seconds with up to nine decimals, exactly, and no more than an i64 has
+/// nanoseconds: what is longer could only be cut.
 fn seconds(column: &str, text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{column} `{text}` is not a number of seconds");
+    let wrong = || format!("{column} `{}` is not a number of seconds", quoted(text));
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if part.len() > 9 || !digits(whole) || !digits(part) {
         return Err(wrong());
     }
     let nanos = format!("{part:0<9}").parse().map_err(|_| wrong())?;
-    Ok(Duration::new(whole.parse().map_err(|_| wrong())?, nanos))
+    let span = Duration::new(whole.parse().map_err(|_| wrong())?, nanos);
+    if i64::try_from(span.as_nanos()).is_ok() {
+        return Ok(span);
+    }
+    Err(format!("{column} `{}`: expected less than 292 years", quoted(text)))
 }

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use gleaner_common::plain::quoted;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::UsageRecord;
 
@@ -25,7 +26,7 @@ use crate::name::{NameError, WorkstationName};
 const HOLD_MAX: Duration = Duration::MAX;
 
 /// The line of a node in an .avt file holds all its intervals.
-const LINE_BYTES_MAX: u64 = 4 << 20;
+const LINE_BYTES_MAX: usize = 512 << 10;
 
 pub(super) fn walk_avt(
     sources: &Sources,
@@ -124,7 +125,7 @@ impl<'a> IntervalWalk<'a> {
         let count = count.ok_or("expected: id, number of intervals, and their starts and ends")?;
         let name: WorkstationName = id.parse().map_err(|error: NameError| error.to_string())?;
         if self.nodes.contains_key(id) {
-            return Err(format!("a second line of node `{id}`"));
+            return Err(format!("a second line of node `{name}`"));
         }
         let mut node = Node::new(&name);
         let mut found = 0;
@@ -136,7 +137,7 @@ impl<'a> IntervalWalk<'a> {
         }
         if found != count {
             return Err(format!(
-                "{found} intervals of `{id}`: expected {count}, as it says itself"
+                "{found} intervals of `{name}`: expected {count}, as it says itself"
             ));
         }
         self.nodes.insert(id.to_owned(), node);
@@ -166,7 +167,10 @@ impl<'a> IntervalWalk<'a> {
             Some(node) => node,
             None => Node::new(&named.parse().map_err(|error: NameError| error.to_string())?),
         };
-        let word = if reason == "NULL" { "unavailable".into() } else { format!("reason {reason}") };
+        let word = match reason {
+            "NULL" => "unavailable".into(),
+            reason => format!("reason {}", quoted(reason)),
+        };
         self.enter(&mut node, interval, is_up, &word, records)?;
         let name = node.machine.name().clone();
         self.nodes.insert(named, node);
@@ -211,6 +215,7 @@ impl Interval {
     fn of(origin: WallTime, start: &str, stop: &str) -> Result<Self, String> {
         let interval = Self { start: moment(origin, start)?, stop: moment(origin, stop)? };
         if interval.stop < interval.start {
+            let (start, stop) = (quoted(start), quoted(stop));
             return Err(format!("an interval that ends at {stop}, before it starts at {start}"));
         }
         Ok(interval)
@@ -219,10 +224,7 @@ impl Interval {
 
 /// Seconds, with a fraction or not.
 fn moment(origin: WallTime, text: &str) -> Result<WallTime, String> {
-    let wrong = || {
-        let text: String = text.chars().take(40).flat_map(char::escape_debug).collect();
-        format!("`{text}` is not a time: expected seconds")
-    };
+    let wrong = || format!("`{}` is not a time: expected seconds", quoted(text));
     let nanos = if let Ok(seconds) = text.parse::<i64>() {
         seconds.checked_mul(1_000_000_000)
     } else {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
 
+use super::local::LocalMoment;
 use super::{Numbering, Observation};
 use crate::name::WorkstationName;
 use crate::origin::Origin;
@@ -49,6 +50,9 @@ pub(super) struct Machine {
     held: Option<(WallTime, MachineDoing)>,
     /// When the last row was, which may have repeated it.
     last: WallTime,
+    /// The state began while the clock was put forward: the moment stands for an
+    /// hour of rows.
+    blurred: bool,
     /// Whether a run of records is open.
     up: bool,
 }
@@ -56,7 +60,8 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn new(name: &WorkstationName) -> Self {
         let numbering = Numbering::new(Origin::Trace, name);
-        Self { name: name.clone(), numbering, held: None, last: WallTime(i64::MIN), up: false }
+        let (held, last) = (None, WallTime(i64::MIN));
+        Self { name: name.clone(), numbering, held, last, blurred: false, up: false }
     }
 
     pub(super) fn name(&self) -> &WorkstationName {
@@ -66,25 +71,33 @@ impl Machine {
     /// The machine began to do this; its records are added to `records`. A
     /// state that was held for longer than `hold_max`, however often it was
     /// repeated, is not believed: its run ends where the state began.
+    ///
+    /// Of an hour that came twice a row is taken for the first time, unless the
+    /// row before it was later already.
     pub(super) fn enter(
         &mut self,
-        at: WallTime,
+        local: impl Into<LocalMoment>,
         doing: MachineDoing,
         word: &str,
         hold_max: Duration,
         records: &mut Vec<UsageRecord>,
     ) -> Result<RowFinding, OrderError> {
+        let local = local.into();
+        let at = self.moment(local, doing);
+        let is_blurred = matches!(local, LocalMoment::Never(_));
         let mut finding = RowFinding::default();
         if at < self.last {
             return Err(OrderError::Earlier);
         }
         self.last = at;
         if let Some((since, was)) = self.held {
-            if was == doing {
+            // Who restarts again was up in between.
+            if was == doing && (doing != MachineDoing::Restarted || at == since) {
                 return Ok(RowFinding { repeated: true, ..finding });
             }
             // Down and up again at once is possible, by another trace's clock.
-            if at == since && was != MachineDoing::Off {
+            let is_possible = was == MachineDoing::Off || is_blurred || self.blurred;
+            if at == since && !is_possible {
                 return Err(OrderError::TwoAtOnce);
             }
             let held = at.since(since);
@@ -93,7 +106,7 @@ impl Machine {
                 self.finish(since, "held for too long to be believed", records);
             }
         }
-        self.held = Some((at, doing));
+        (self.held, self.blurred) = (Some((at, doing)), is_blurred);
         match doing {
             MachineDoing::Off => self.finish(at, word, records),
             MachineDoing::Restarted => {
@@ -104,6 +117,17 @@ impl Machine {
             MachineDoing::InUse => self.say(at, Cause::Tty, word, records),
         }
         Ok(finding)
+    }
+
+    /// Which moment a local time was, after the rows so far.
+    fn moment(&self, local: LocalMoment, doing: MachineDoing) -> WallTime {
+        let held = self.held.map(|(_, doing)| doing);
+        match local {
+            LocalMoment::Twice { first, second } if first == self.last && held != Some(doing) => {
+                second
+            }
+            local => local.from(self.last),
+        }
     }
 
     fn say(&mut self, at: WallTime, cause: Cause, word: &str, records: &mut Vec<UsageRecord>) {
@@ -145,6 +169,49 @@ mod tests {
     use gleaner_collector_core::samples::name;
 
     const HOLD_MAX: Duration = Duration::from_secs(1_000);
+
+    #[test]
+    fn the_hours_of_clock_changes_keep_rows_in_order() {
+        let at = WallTime::from_unix_s;
+        let twice = |s| LocalMoment::Twice { first: at(s), second: at(s + 3_600) };
+        let mut machine = Machine::new(&name("inc004"));
+        let mut records = vec![];
+        let mut enter = |local: LocalMoment, doing| {
+            machine.enter(local, doing, "", Duration::MAX, &mut records).unwrap();
+        };
+        // The clock is put back at 3,600: half past comes twice.
+        enter(twice(1_800), Free);
+        enter(twice(600), InUse);
+        enter(twice(1_800), Free);
+        enter(at(7_200).into(), InUse);
+        // At 9,000 it is put forward, over whatever these rows say.
+        enter(LocalMoment::Never(at(9_000)), Free);
+        enter(LocalMoment::Never(at(9_000)), InUse);
+        enter(at(9_000).into(), Free);
+        let got: Vec<_> = records.iter().map(|r| (r.at.unix_s(), r.cause)).collect();
+        let expected = [
+            (1_800.0, Start),
+            (1_800.0, Idle),
+            (4_200.0, Tty),
+            (5_400.0, Idle),
+            (7_200.0, Tty),
+            (9_000.0, Idle),
+            (9_000.0, Tty),
+            (9_000.0, Idle),
+        ];
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn a_reboot_that_nobody_saw_going_down_ends_an_idle_period() {
+        let rows = [(0, Free), (10, Restarted), (30, Restarted), (60, InUse), (70, Off)];
+        let timeline = interpret(records(&rows), Interpretation::AsTaken);
+        let periods: Vec<_> =
+            timeline.periods.iter().map(|p| (p.state, p.duration.as_secs())).collect();
+        let (idle, busy) = (PeriodState::Idle, PeriodState::Busy);
+        assert_eq!(periods, [(idle, 10), (idle, 20), (idle, 30), (busy, 10)]);
+        assert_eq!(timeline.notes, []);
+    }
 
     fn records(rows: &[(i64, MachineDoing)]) -> Vec<UsageRecord> {
         let mut machine = Machine::new(&name("inc004"));

@@ -18,13 +18,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use gleaner_common::plain::quoted;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::LoadAverages;
 use jiff::Timestamp;
 
 use super::source::Sources;
 use super::transitions::{Snapshot, Watcher};
-use super::{ImportError, ImportOptions, ImportSummary, Numbering, Observation, Sink};
+use super::{ImportError, ImportOptions, ImportSummary, NAMES_MAX, Numbering, Observation, Sink};
 use crate::name::WorkstationName;
 use crate::origin::Origin;
 
@@ -33,7 +34,10 @@ use crate::origin::Origin;
 const HOLE: Duration = Duration::from_secs(11 * 60);
 
 /// Longer lines are none of these programs'.
-const LINE_BYTES_MAX: u64 = 4_096;
+const LINE_BYTES_MAX: usize = 4_096;
+
+/// Terminals of one snapshot.
+const TERMINALS_MAX: usize = 1_000_000;
 
 pub(super) fn walk(
     sources: &Sources,
@@ -104,22 +108,29 @@ impl RwhoWalk<'_> {
         let before = open.as_ref().map(|open| open.at).or(self.last);
         match (parse(text)?, open.as_mut()) {
             (RwhoLine::Time(at), _) if before.is_some_and(|before| at <= before) => {
-                Err(format!("`{text}` is not later than the snapshot before it"))
+                Err(format!("`{}` is not later than the snapshot before it", quoted(text)))
             }
             (RwhoLine::Time(at), _) => {
                 Ok(open.replace(OpenSnapshot { at, up: BTreeMap::new(), inputs: vec![] }))
             }
             (_, None) => Err(format!(
-                "`{text}` before any time: expected a line such as 2026-01-05T09:03:00Z"
+                "`{}` before any time: expected a line such as 2026-01-05T09:03:00Z",
+                quoted(text)
             )),
             (RwhoLine::Up(name, snapshot), Some(open)) => match open.up.insert(name, snapshot) {
+                None if open.up.len() > NAMES_MAX => {
+                    Err(format!("more than {NAMES_MAX} workstations in one snapshot"))
+                }
                 None => Ok(None),
-                Some(_) => Err(format!("`{text}`: its second line in one snapshot")),
+                Some(_) => Err(format!("`{}`: its second line in one snapshot", quoted(text))),
             },
             // A workstation that is not in `up` is down.
             (RwhoLine::Down, Some(_)) => Ok(None),
             (RwhoLine::User(name, idle), Some(open)) => {
                 open.inputs.push((number, name, idle));
+                if open.inputs.len() > TERMINALS_MAX {
+                    return Err(format!("more than {TERMINALS_MAX} terminals in one snapshot"));
+                }
                 Ok(None)
             }
         }
@@ -175,13 +186,13 @@ fn parse(text: &str) -> Result<RwhoLine, String> {
         [host, "up", _, users, "user," | "users,", "load", one, five, fifteen] => {
             let load = |text: &str| {
                 let text = text.trim_end_matches(',');
-                let number = text.parse::<f32>().ok();
-                number.filter(|load| load.is_finite() && *load >= 0.0).ok_or_else(|| {
-                    format!("`{text}` is not a load: expected a number, such as 0.25")
+                let number = text.parse().ok().filter(|load| LoadAverages::is_possible(*load));
+                number.ok_or_else(|| {
+                    format!("`{}` is not a load: expected a number, such as 0.25", quoted(text))
                 })
             };
             let load = LoadAverages { one: load(one)?, five: load(five)?, fifteen: load(fifteen)? };
-            let wrong = |_| format!("`{users}` is not a number of users");
+            let wrong = |_| format!("`{}` is not a number of users", quoted(users));
             let users = users.parse().map_err(wrong)?;
             Ok(RwhoLine::Up(name(host)?, Snapshot { load, users, input_idle: None }))
         }
@@ -191,15 +202,13 @@ fn parse(text: &str) -> Result<RwhoLine, String> {
         [_user, terminal, _month, _day, _time, idle] => {
             Ok(RwhoLine::User(host_of(terminal)?, parse_idle(idle)?))
         }
-        _ => Err(format!(
-            "`{}` is not a line of ruptime -a or rwho -a",
-            text.chars().take(80).flat_map(char::escape_debug).collect::<String>()
-        )),
+        _ => Err(format!("`{}` is not a line of ruptime -a or rwho -a", quoted(text))),
     }
 }
 
 fn parse_time(text: &str) -> Result<WallTime, String> {
-    let wrong = || format!("`{text}` is not a time: expected one such as 2026-01-05T09:03:00Z");
+    let wrong =
+        || format!("`{}` is not a time: expected one such as 2026-01-05T09:03:00Z", quoted(text));
     let moment: Timestamp = text.parse().map_err(|_| wrong())?;
     i64::try_from(moment.as_nanosecond()).map(WallTime).map_err(|_| wrong())
 }
@@ -210,13 +219,15 @@ fn name(text: &str) -> Result<WorkstationName, String> {
 
 fn host_of(terminal: &str) -> Result<WorkstationName, String> {
     let host = terminal.split_once(':').map(|(host, _)| host);
-    name(host.ok_or_else(|| format!("`{terminal}` is not host:terminal"))?)
+    name(host.ok_or_else(|| format!("`{}` is not host:terminal", quoted(terminal)))?)
 }
 
 /// `:12`, `1:02`, `99:59`: hours, if any, and minutes since the last input.
 fn parse_idle(text: &str) -> Result<Duration, String> {
-    let wrong =
-        || format!("`{text}` is not an idle time: expected hours and minutes, such as :12 or 1:02");
+    let wrong = || {
+        let text = quoted(text);
+        format!("`{text}` is not an idle time: expected hours and minutes, such as :12 or 1:02")
+    };
     let (hours, minutes) = text.split_once(':').ok_or_else(wrong)?;
     let hours: u32 = if hours.is_empty() { 0 } else { hours.parse().map_err(|_| wrong())? };
     let minutes: u32 = minutes.parse().map_err(|_| wrong())?;

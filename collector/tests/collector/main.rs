@@ -7,6 +7,7 @@
 mod crash;
 mod disk;
 mod exchange;
+mod input;
 mod receive;
 mod records;
 mod rwho;

@@ -7,7 +7,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use gleaner_common::plain::cut;
 use serde::de::DeserializeOwned;
+
+use crate::text;
+
+/// A complaint is a sentence, whatever it quotes.
+const COMPLAINT_CHARS_MAX: usize = 500;
 
 /// Why a file is not a configuration. Each is one line.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +33,7 @@ pub enum ConfigError {
 /// # Errors
 /// A file that is missing, unreadable, or does not read as a `T`.
 pub fn load<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
-    match std::fs::read_to_string(path) {
+    match text::read(path) {
         Ok(text) => parse(path, &text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(ConfigError::Missing { path: path.to_owned() })
@@ -65,7 +71,7 @@ pub fn invalid(path: &Path, text: &str, byte: usize, message: &str) -> ConfigErr
     let line_at = before.rfind('\n').map_or(0, |at| at + 1);
     let (line, column) = (before.matches('\n').count() + 1, before[line_at..].chars().count() + 1);
     let lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
-    let what = lines.collect::<Vec<_>>().join(", ");
+    let what = cut(&lines.collect::<Vec<_>>().join(", "), COMPLAINT_CHARS_MAX).into_owned();
     ConfigError::Invalid { path: path.to_owned(), line, column, what }
 }
 
@@ -126,6 +132,17 @@ mod tests {
         check("places = \"two\"", "agent.toml:1:10: invalid type: string \"two\", expected u16");
         check("places = 70000", "agent.toml:1:10: invalid value: integer `70000`, expected u16");
         check("places = = 3\n", "agent.toml:1:10: extra `=`, expected nothing");
+    }
+
+    #[test]
+    fn a_text_without_end_or_of_any_depth_is_refused_in_few_words() {
+        let endless = load::<Example>(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(endless.ends_with("more than 2097152 bytes: expected less"), "{endless}");
+        let deep = "[".repeat(100_000);
+        for text in [format!("quiet = {deep}"), format!("{} = 1", "a".repeat(100_000)), deep] {
+            let error = parse::<Example>(Path::new("agent.toml"), &text).unwrap_err().to_string();
+            assert!(error.chars().count() < 600, "{} bytes", error.len());
+        }
     }
 
     #[test]

@@ -27,3 +27,4 @@ pub mod log;
 pub mod pool;
 pub mod signals;
 pub mod stream;
+pub mod text;

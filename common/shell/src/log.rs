@@ -1,7 +1,8 @@
 //! Logging: one line per event on standard error.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 
+use gleaner_common::plain::line_with_colours;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -36,10 +37,27 @@ pub fn init(level: Option<&str>) -> Result<(), FilterError> {
         .compact()
         .with_ansi(colour)
         .with_target(false)
-        .with_writer(std::io::stderr);
+        .with_writer(|| HarmlessLines(std::io::stderr()));
     // Somebody was first: tests of several daemons in one process.
     let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
     Ok(())
+}
+
+/// Each write is a whole event: it stays one line, whatever names and reasons
+/// of others stand in it. The colours are the subscriber's; it lets none of
+/// others through.
+#[derive(Debug)]
+struct HarmlessLines<W>(W);
+
+impl<W: Write> Write for HarmlessLines<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.0.write_all(&line_with_colours(event))?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 fn parse(text: &str) -> Result<Targets, FilterError> {
@@ -58,6 +76,8 @@ fn parse(text: &str) -> Result<Targets, FilterError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use tracing::Level;
 
     use super::*;
@@ -68,6 +88,39 @@ mod tests {
         assert!(filter.would_enable("gleaner_agent", &Level::DEBUG));
         assert!(!filter.would_enable("quinn", &Level::INFO));
         assert!(parse("info,quinn=trace").unwrap().would_enable("quinn", &Level::TRACE));
+    }
+
+    #[test]
+    fn a_name_in_an_event_forges_no_line_and_moves_no_cursor() {
+        let written = Arc::new(Mutex::new(vec![]));
+        let writer = written.clone();
+        let lines = tracing_subscriber::fmt::layer()
+            .compact()
+            .with_ansi(true)
+            .without_time()
+            .with_writer(move || HarmlessLines(Shared(writer.clone())));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            let name = "x\n2026-01-01 WARN all is lost\u{1b}[2J\r\u{202e}";
+            tracing::warn!(name, "job {name} has ended");
+        });
+        let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+        assert!(!text.contains(['\r', '\u{202e}']), "{text:?}");
+        assert!(!text.contains("\u{1b}[2J"), "{text:?}");
+    }
+
+    #[derive(Clone)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     #[test]

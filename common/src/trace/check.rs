@@ -49,6 +49,10 @@ pub enum Problem {
         at.rank, received + 1, count(*received)
     )]
     UnmatchedSend { at: Place, to: u32, tag: u32, received: usize },
+    #[error("the program has lasted for more than 584 years by then: expected less")]
+    TooLong { at: Place },
+    #[error("more than 2^64 bytes have been sent by then: expected fewer")]
+    TooManyBytes { at: Place },
     /// Each waits for the next, and the last for the first.
     #[error("deadlock: {}{}", chain(cycle), and_more(*others))]
     Deadlock { cycle: Vec<Waiting>, others: usize },
@@ -72,7 +76,9 @@ impl Problem {
             Self::BadRank { at, .. }
             | Self::SpawnedTwice { at, .. }
             | Self::UnmatchedReceive { at, .. }
-            | Self::UnmatchedSend { at, .. } => Some(*at),
+            | Self::UnmatchedSend { at, .. }
+            | Self::TooLong { at }
+            | Self::TooManyBytes { at } => Some(*at),
             Self::Deadlock { cycle, .. } => cycle.first().map(|waiting| waiting.at),
         }
     }
@@ -133,7 +139,10 @@ pub fn check(trace: &Trace, lines: &Lines) -> Vec<Problem> {
     if !problems.is_empty() {
         return problems;
     }
-    checker.deadlock(&flow::run(trace)).into_iter().collect()
+    let flow = flow::run(trace);
+    let too_long = flow.too_long.map(|(rank, operation)| checker.place(rank, operation));
+    let too_long = too_long.map(|at| Problem::TooLong { at });
+    too_long.or_else(|| checker.bytes()).or_else(|| checker.deadlock(&flow)).into_iter().collect()
 }
 
 struct Checker<'a> {
@@ -232,6 +241,21 @@ impl Checker<'_> {
         self.operations().filter_map(problem).take(PROBLEMS_MAX).collect()
     }
 
+    /// All messages together are counted in 64 bits.
+    fn bytes(&self) -> Option<Problem> {
+        let mut sum = 0_u64;
+        self.operations().find_map(|(rank, operation, op)| {
+            let Op::Send { bytes, .. } = op else { return None };
+            match sum.checked_add(bytes) {
+                Some(more) => {
+                    sum = more;
+                    None
+                }
+                None => Some(Problem::TooManyBytes { at: self.place(rank, operation) }),
+            }
+        })
+    }
+
     /// As all messages match, whoever is stuck waits for somebody stuck.
     fn deadlock(&self, flow: &Flow) -> Option<Problem> {
         let waiting: BTreeMap<u32, Waiting> =
@@ -297,6 +321,23 @@ mod tests {
         check(&["compute 1"], &[]);
         check(&["send 0 1 5; receive 0 5"], &[]);
         check(&["spawn 1; receive 1 0", "send 0 1 0"], &[]);
+    }
+
+    #[test]
+    fn what_cannot_be_counted_is_named_and_not_capped() {
+        // 15,000,000,000 s thrice was told as 18,446,744,073.710 s.
+        let long = "compute 15000000000; compute 3000000000; compute 15000000000";
+        let too_long = "the program has lasted for more than 584 years by then: expected less";
+        check(&[long], &[&format!("t:7: {too_long}")]);
+        check(
+            &["compute 10000000000; send 1 0 0", "receive 0 0; compute 10000000000"],
+            &[&format!("t:9: {too_long}")],
+        );
+        check(&["compute 18446744073.709551615"], &[]);
+        check(
+            &["send 0 18446744073709551615 0; receive 0 0; send 0 1 0; receive 0 0"],
+            &["t:7: more than 2^64 bytes have been sent by then: expected fewer"],
+        );
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub(super) struct Flow {
     pub(super) waits: Vec<Vec<Wait>>,
     /// Ranks that never end.
     pub(super) stuck: Vec<Stuck>,
+    /// The computation after which it has lasted for longer than can be counted;
+    /// nothing here is true of such a trace.
+    pub(super) too_long: Option<(u32, usize)>,
 }
 
 /// A rank's time was set by another's.
@@ -65,6 +68,7 @@ struct Run<'a> {
     channels: HashMap<(u32, u32, u32), Channel>,
     ready: Vec<u32>,
     waits: Vec<Vec<Wait>>,
+    too_long: Option<(u32, usize)>,
 }
 
 /// Runs a trace whose ranks are all good (`check` looks at that first).
@@ -75,6 +79,7 @@ pub(super) fn run(trace: &Trace) -> Flow {
         channels: HashMap::new(),
         ready: vec![],
         waits: vec![vec![]; trace.ranks.len()],
+        too_long: None,
     };
     for op in trace.ranks.iter().flatten() {
         if let Op::Spawn { rank } = op {
@@ -96,7 +101,10 @@ impl Run<'_> {
         let mut runner = self.runners[rank as usize];
         while let Some(op) = ops.get(runner.next) {
             match *op {
-                Op::Compute { nanos } => runner.at = runner.at.saturating_add(nanos),
+                Op::Compute { nanos } => match runner.at.checked_add(nanos) {
+                    Some(at) => runner.at = at,
+                    None => _ = self.too_long.get_or_insert((rank, runner.next)),
+                },
                 Op::Send { to, tag, .. } => {
                     let sent = Sent { at: runner.at, by: rank, operation: runner.next };
                     let channel = self.channels.entry((rank, to, tag)).or_default();
@@ -148,7 +156,7 @@ impl Run<'_> {
         };
         let stuck = (0_u32..).zip(&self.runners).filter_map(of).collect();
         let ends = self.runners.iter().map(|runner| runner.at).collect();
-        Flow { ends, waits: self.waits, stuck }
+        Flow { ends, waits: self.waits, stuck, too_long: self.too_long }
     }
 }
 

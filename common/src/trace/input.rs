@@ -1,16 +1,16 @@
 //! Lines of a trace, plain or compressed with gzip, and what can be wrong
-//! with one. Bounded: a line that never ends is refused, not kept.
+//! with one.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead};
 use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
+use crate::lines::{BoundedLines, LineError};
+use crate::plain::quoted;
 
 use super::{NAME_BYTES_MAX, OPERATIONS_MAX, RANKS_MAX};
 
 /// Room for an all-to-all of 4,096 ranks with its two lists of counts.
 const LINE_BYTES_MAX: usize = 128 << 10;
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Why a trace could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -64,91 +64,57 @@ pub enum RefusedLine {
     Fields { operation: String, found: usize, expected: &'static str },
     #[error("more than {OPERATIONS_MAX} operations")]
     TooManyOperations,
-    #[error("a line of more than {LINE_BYTES_MAX} bytes")]
-    TooLong,
-    #[error("a line that is not UTF-8")]
-    NotText,
+    /// No line of a text at all.
+    #[error("{0}")]
+    NoLine(String),
     #[error("{0}")]
     Meaning(String),
 }
 
 impl RefusedLine {
     pub(super) fn field(field: &str, expected: &'static str) -> Self {
-        Self::Field { field: shortened(field), expected }
+        Self::Field { field: quoted(field), expected }
     }
-}
-
-/// What is quoted from outside stays short and printable.
-pub(super) fn shortened(text: &str) -> String {
-    const CHARS_MAX: usize = 40;
-    let mut short: String = text.chars().take(CHARS_MAX).map(printable).collect();
-    if text.chars().nth(CHARS_MAX).is_some() {
-        short.push('…');
-    }
-    short
-}
-
-fn printable(c: char) -> char {
-    if c.is_control() { '?' } else { c }
-}
-
-/// Bytes, unpacked if they are compressed with gzip.
-///
-/// # Errors
-/// Those of the source.
-pub fn unpacked<'a>(input: impl Read + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
-    let mut input = BufReader::with_capacity(64 << 10, input);
-    let packed = input.fill_buf()?.starts_with(&GZIP_MAGIC);
-    Ok(if packed {
-        Box::new(BufReader::with_capacity(64 << 10, MultiGzDecoder::new(input)))
-    } else {
-        Box::new(input)
-    })
 }
 
 /// The lines that say something: neither blank nor a comment (`#`).
 pub(super) struct LineReader<R> {
-    input: R,
+    lines: BoundedLines<R>,
     file: String,
-    line: u32,
-    buffer: Vec<u8>,
 }
 
 impl<R: BufRead> LineReader<R> {
     pub(super) fn new(input: R, file: String) -> Self {
-        Self { input, file, line: 0, buffer: vec![] }
+        Self { lines: BoundedLines::new(input, LINE_BYTES_MAX), file }
     }
 
     /// The last line given is wrong.
     pub(super) fn refuse(&self, what: RefusedLine) -> ReadTraceError {
-        // A file without any line is wrong on its first.
-        ReadTraceError::Line { file: self.file.clone(), line: self.line.max(1), what }
+        // A file without any line is wrong on its first; operations are fewer
+        // than can be counted so, and more lines are refused.
+        let line = u32::try_from(self.lines.number().max(1)).unwrap_or(u32::MAX);
+        ReadTraceError::Line { file: self.file.clone(), line, what }
     }
 
     /// The next line that says something, and its number; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<(u32, &str)>, ReadTraceError> {
         loop {
-            self.buffer.clear();
-            let bound = LINE_BYTES_MAX as u64 + 1;
-            let length = (&mut self.input)
-                .take(bound)
-                .read_until(b'\n', &mut self.buffer)
-                .map_err(ReadTraceError::Read)?;
-            if length == 0 {
-                return Ok(None);
-            }
-            self.line = self.line.saturating_add(1);
-            if length > LINE_BYTES_MAX {
-                return Err(self.refuse(RefusedLine::TooLong));
-            }
-            let said = self.buffer.trim_ascii();
+            let said = match self.lines.next_bytes() {
+                Ok(Some(line)) => line.trim_ascii(),
+                Ok(None) => return Ok(None),
+                Err(LineError::Read(error)) => return Err(ReadTraceError::Read(error)),
+                Err(error) => return Err(self.refuse(RefusedLine::NoLine(error.to_string()))),
+            };
             if !said.is_empty() && said[0] != b'#' {
                 break;
             }
         }
-        match std::str::from_utf8(&self.buffer) {
-            Ok(text) => Ok(Some((self.line, text.trim()))),
-            Err(_) => Err(self.refuse(RefusedLine::NotText)),
+        let Ok(line) = u32::try_from(self.lines.number()) else {
+            return Err(self.refuse(RefusedLine::NoLine("more lines than can be counted".into())));
+        };
+        match std::str::from_utf8(self.lines.last()) {
+            Ok(text) => Ok(Some((line, text.trim()))),
+            Err(_) => Err(self.refuse(RefusedLine::NoLine(LineError::NotUtf8.to_string()))),
         }
     }
 }

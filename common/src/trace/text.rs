@@ -4,7 +4,10 @@
 
 use std::io::{self, BufWriter, Read, Write};
 
-use super::input::{self, LineReader, ReadTraceError, RefusedLine, shortened, whole};
+use crate::lines::unpacked;
+use crate::plain::quoted;
+
+use super::input::{LineReader, ReadTraceError, RefusedLine, whole};
 use super::{Lined, NAME_BYTES_MAX, OPERATIONS_MAX, Op, RANKS_MAX, Trace};
 
 const VERSION: u32 = 1;
@@ -17,7 +20,7 @@ const OPERATIONS: &str = "compute, send, receive, spawn or rank";
 /// # Errors
 /// Bytes that cannot be read, and the first line that says nothing sensible.
 pub fn read(input: impl Read) -> Result<Lined, ReadTraceError> {
-    let input = input::unpacked(input).map_err(ReadTraceError::Read)?;
+    let input = unpacked(input).map_err(ReadTraceError::Read)?;
     let mut lines = LineReader::new(input, String::new());
     read_version(&mut lines)?;
     let name = read_header(&mut lines, "program", "`program` and its name")?;
@@ -41,7 +44,7 @@ fn read_version<R: io::BufRead>(lines: &mut LineReader<R>) -> Result<(), ReadTra
     match version {
         Some(VERSION) => Ok(()),
         Some(theirs) => Err(lines.refuse(RefusedLine::Version { theirs, ours: VERSION })),
-        None => Err(lines.refuse(RefusedLine::NotATrace { found: shortened(&found) })),
+        None => Err(lines.refuse(RefusedLine::NotATrace { found: quoted(&found) })),
     }
 }
 
@@ -56,7 +59,7 @@ fn read_header<R: io::BufRead>(
     };
     match found.split_once(char::is_whitespace) {
         Some((first, rest)) if first == word => Ok(rest.trim().to_owned()),
-        _ => Err(lines.refuse(RefusedLine::Expected { found: shortened(&found), expected })),
+        _ => Err(lines.refuse(RefusedLine::Expected { found: quoted(&found), expected })),
     }
 }
 
@@ -121,7 +124,7 @@ fn parse_line(line: &str) -> Result<Said, RefusedLine> {
         found += 1;
     }
     let count = |wanted: usize, expected| {
-        let operation = word.to_owned();
+        let operation = quoted(word);
         if found == wanted {
             Ok(())
         } else {
@@ -151,7 +154,7 @@ fn parse_line(line: &str) -> Result<Said, RefusedLine> {
             count(1, "one, its number")?;
             Ok(Said::Rank(rank(first)?))
         }
-        _ => Err(RefusedLine::Operation(shortened(word), OPERATIONS)),
+        _ => Err(RefusedLine::Operation(quoted(word), OPERATIONS)),
     }
 }
 
@@ -274,7 +277,7 @@ send 0 8 7
         gzip.read_to_end(&mut packed).unwrap();
         assert_eq!(read(&*packed).unwrap(), read(PING.as_bytes()).unwrap());
         packed.truncate(packed.len() / 2);
-        assert!(refused_bytes(&packed).starts_with("a.trace: cannot read: "));
+        assert!(refused_bytes(&packed).ends_with("it was cut off"), "{}", refused_bytes(&packed));
     }
 
     fn refused_bytes(bytes: &[u8]) -> String {
@@ -300,7 +303,7 @@ send 0 8 7
             (PING.replace("program", "name"), "a.trace:2: `name ping pong`: expected `program`"),
             (PING.replace("rank 0", ""), "a.trace:7: an operation of no rank"),
             (String::new(), "a.trace:1: `` is not the beginning of a trace"),
-            ("PK\u{3}".to_owned(), "a.trace:1: `PK?` is not the beginning"),
+            ("PK\u{3}".to_owned(), "a.trace:1: `PK\\u0003` is not the beginning"),
         ];
         for (text, expected) in claims {
             let said = refused(&text);
@@ -312,7 +315,23 @@ send 0 8 7
     fn a_line_without_end_is_refused_and_not_kept() {
         let endless = PING.to_owned() + &"x".repeat(1 << 20);
         assert_eq!(refused(&endless), "a.trace:15: a line of more than 131072 bytes");
-        assert_eq!(refused_bytes(b"\xff\xfe\n"), "a.trace:1: a line that is not UTF-8");
+        assert_eq!(refused_bytes(b"\xff\n"), "a.trace:1: a line that is not UTF-8");
+    }
+
+    /// One long comment was an empty file, and one operation had all the others
+    /// for fields.
+    #[test]
+    fn line_ends_of_old_macs_are_refused_and_others_and_a_byte_order_mark_taken() {
+        assert_eq!(read(PING.replace('\n', "\r\n").as_bytes()).unwrap().trace.ranks.len(), 2);
+        assert!(read(format!("\u{feff}{PING}").as_bytes()).is_ok());
+        let said = refused(&PING.replace('\n', "\r"));
+        assert!(said.starts_with("a.trace:1: a carriage return inside a line"), "{said}");
+        let options = crate::trace::import::ImportOptions::new("theirs");
+        for text in ["# all of it\r0 compute 1\r0 compute 2\r", "0 compute 1\r0 compute 2\r"] {
+            let error = crate::trace::import::time_independent(text.as_bytes(), &options);
+            let said = error.unwrap_err().in_file(Path::new("a.ti"));
+            assert!(said.starts_with("a.ti:1: a carriage return inside a line"), "{said}");
+        }
     }
 
     #[test]

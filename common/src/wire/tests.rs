@@ -278,7 +278,14 @@ fn usage_streams() {
     };
     let (cd, zeros) = ("cd".repeat(16), "00".repeat(12));
     let expected = format!("0001{cd}{}ac0201010001{zeros}01010000020172", ab(16));
-    check(&UsageFrame::Records(vec![record]), &expected);
+    check(&UsageFrame::Records(vec![record.clone()]), &expected);
+    for load in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.01] {
+        let mut bytes = vec![];
+        let mut unbelievable = record.clone();
+        unbelievable.load.five = load;
+        frame::encode(&UsageFrame::Records(vec![unbelievable]), &mut bytes).unwrap();
+        assert!(frame::decode_payload::<UsageFrame>(&bytes[4..]).is_err(), "a load of {load}");
+    }
     let (at, since_boot) = (WallTime(-1), Duration::from_secs(1));
     let account = LifeAccount { life, boot, given: 300, saved: 4, confirmed: 3, at, since_boot };
     check(&UsageFrame::Lives(vec![account]), &format!("0101{cd}{}ac020403010100", ab(16)));

@@ -5,7 +5,7 @@ use gleaner_common::job::{FILES_MAX, is_inside};
 use gleaner_common::machine::{Machine, PARTS_MAX};
 use gleaner_common::program::{ADDRESSES_MAX, RANK_REPORT_BYTES_MAX, RELAYED_BYTES_MAX};
 use gleaner_common::requirement::{self, AttributeError};
-use gleaner_common::usage::REASON_BYTES_MAX;
+use gleaner_common::usage::{LoadAverages, REASON_BYTES_MAX};
 use gleaner_common::wire::{
     AgentFrame, AttemptEvent, Facts, Finished, INLINE_OUTPUT_BYTES_MAX, Presence, Printed,
 };
@@ -21,6 +21,8 @@ pub(super) enum Excess {
     Bytes { what: &'static str, bytes: usize, bytes_max: usize },
     #[error("{count} {what}: expected at most {count_max}")]
     Count { what: &'static str, count: usize, count_max: usize },
+    #[error("{what} of {figure}: expected {expected}")]
+    Figure { what: &'static str, figure: String, expected: &'static str },
     #[error(transparent)]
     Attribute(#[from] AttributeError),
     #[error("output file `{0}` does not stay inside its directory")]
@@ -39,7 +41,7 @@ pub(super) fn check(frame: &AgentFrame) -> Result<(), Excess> {
         AgentFrame::Leaving { reason } => text("a reason", reason),
         AgentFrame::Missing(missing) => check_missing(missing),
         AgentFrame::Unready(why) => check_unready(why.as_ref()),
-        AgentFrame::Heartbeat { .. } => Ok(()),
+        AgentFrame::Heartbeat { load, .. } => check_load(*load),
         AgentFrame::Relay { bytes, .. } => {
             at_most("what agents hand each other", bytes.len(), RELAYED_BYTES_MAX)
         }
@@ -51,6 +53,7 @@ pub(super) fn check(frame: &AgentFrame) -> Result<(), Excess> {
 
 fn check_facts(facts: &Facts) -> Result<(), Excess> {
     text("a kernel's name", &facts.kernel)?;
+    from_0_on("a speed", facts.speed)?;
     check_missing(&facts.missing)?;
     check_unready(facts.unready.as_ref())?;
     count("addresses", facts.addresses.len(), ADDRESSES_MAX)?;
@@ -73,11 +76,38 @@ fn check_machine(machine: &Machine) -> Result<(), Excess> {
     count("disks", disks.len(), PARTS_MAX)?;
     disks.iter().try_for_each(|disk| text("a disk's name", &disk.path))?;
     count("temperatures", temperatures.len(), PARTS_MAX)?;
-    temperatures.iter().try_for_each(|one| text("a temperature's name", &one.label))
+    temperatures.iter().try_for_each(|one| {
+        text("a temperature's name", &one.label)?;
+        let celsius = [Some(one.celsius), one.critical_celsius].into_iter().flatten();
+        celsius.into_iter().try_for_each(|celsius| number("a temperature", celsius))
+    })
 }
 
 fn check_presence(presence: &Presence) -> Result<(), Excess> {
-    text("a reason", &presence.reason)
+    text("a reason", &presence.reason)?;
+    check_load(presence.load)
+}
+
+fn check_load(load: LoadAverages) -> Result<(), Excess> {
+    [load.one, load.five, load.fifteen].into_iter().try_for_each(|load| from_0_on("a load", load))
+}
+
+fn from_0_on(what: &'static str, figure: f32) -> Result<(), Excess> {
+    figure_if(LoadAverages::is_possible(figure), what, figure, "a number from 0 on")
+}
+
+fn number(what: &'static str, figure: f32) -> Result<(), Excess> {
+    figure_if(figure.is_finite(), what, figure, "a number")
+}
+
+fn figure_if(
+    is_one: bool,
+    what: &'static str,
+    figure: f32,
+    expected: &'static str,
+) -> Result<(), Excess> {
+    let wrong = || Excess::Figure { what, figure: figure.to_string(), expected };
+    if is_one { Ok(()) } else { Err(wrong()) }
 }
 
 fn check_attempt(event: &AttemptEvent) -> Result<(), Excess> {
@@ -130,6 +160,7 @@ mod tests {
     use gleaner_common::frame::FRAME_BYTES_MAX;
     use gleaner_common::id::{ContentHash, Fence};
     use gleaner_common::job::Outcome;
+    use gleaner_common::machine::Temperature;
     use gleaner_common::program::{Life, RANKS_MAX};
     use gleaner_common::wire::OutputFile;
     use gleaner_program_core::address::Rank;
@@ -155,6 +186,26 @@ mod tests {
                 executable: false,
             }],
         }))
+    }
+
+    #[test]
+    fn a_load_a_speed_or_a_temperature_is_a_number() {
+        let said = |frame: &AgentFrame| check(frame).map_err(|excess| excess.to_string());
+        let heartbeat = |one: f32| {
+            let load = LoadAverages { one, ..LoadAverages::default() };
+            AgentFrame::Heartbeat { sequence: 1, slots: 1, load }
+        };
+        assert_eq!(said(&heartbeat(0.25)), Ok(()));
+        for (load, figure) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (-0.5, "-0.5")] {
+            let expected = format!("a load of {figure}: expected a number from 0 on");
+            assert_eq!(said(&heartbeat(load)), Err(expected));
+        }
+        let fast = Facts { speed: f32::INFINITY, ..Facts::default() };
+        assert!(check_facts(&fast).unwrap_err().to_string().starts_with("a speed of inf"));
+        let label = "core".to_owned();
+        let hot = Temperature { label, celsius: f32::NAN, critical_celsius: None };
+        let machine = Machine { temperatures: vec![hot], ..Machine::default() };
+        assert!(check_machine(&machine).unwrap_err().to_string().starts_with("a temperature of"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use gleaner_collector::generate::{self, Form, ModelError, OwnerModel, records};
 use gleaner_collector::threads::{cores, side_by_side};
 use gleaner_collector::timeline::{Interpretation, Reading, Timeline, interpret};
 use gleaner_common::time::WallTime;
+use gleaner_shell::text;
 use jiff::ToSpan;
 
 use super::criterion::CriterionChoice;
@@ -96,8 +97,8 @@ fn owner_model(path: &Path, generate: &Generate) -> Result<OwnerModel, MakeLogEr
         return Err(MakeLogError::NoModel(generate.model.clone()));
     }
     let path = path.parent().unwrap_or(Path::new(".")).join(&generate.model);
-    let text = std::fs::read_to_string(&path)
-        .map_err(|why| MakeLogError::Unreadable { path: path.clone(), why })?;
+    let text =
+        text::read(&path).map_err(|why| MakeLogError::Unreadable { path: path.clone(), why })?;
     OwnerModel::from_toml(&text).map_err(|why| MakeLogError::Model { path, why: why.into() })
 }
 

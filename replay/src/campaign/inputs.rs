@@ -13,6 +13,7 @@ use gleaner_common::time::WallTime;
 use gleaner_common::trace::{self, Op, Trace};
 use gleaner_coordinator_core::Policy;
 use gleaner_shell::config::ConfigError;
+use gleaner_shell::text;
 
 use super::criterion::CriterionChoice;
 use super::file::{BagEntry, Campaign, ProgramEntry, Ring, UsageSource};
@@ -81,8 +82,8 @@ pub struct Overrides {
 /// # Errors
 /// The first thing that is wrong, in one line.
 pub fn prepare(path: &Path, overrides: &Overrides) -> Result<Prepared, InputError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|why| InputError::Unreadable { path: path.to_owned(), why })?;
+    let text =
+        text::read(path).map_err(|why| InputError::Unreadable { path: path.to_owned(), why })?;
     let mut campaign = super::file::parse(path, &text)?;
     campaign.interpret = overrides.interpret.or(campaign.interpret);
     let here = path.parent().unwrap_or(Path::new("."));
@@ -352,10 +353,11 @@ fn digest_of_program(here: &Path, entry: &ProgramEntry) -> Result<String, InputE
     // Rings and bags are in the campaign file itself.
     let Some(trace) = &entry.trace else { return Ok("made".to_owned()) };
     let path = here.join(trace);
-    let bytes = std::fs::read(&path).map_err(|why| {
+    let mut hasher = blake3::Hasher::new();
+    File::open(&path).and_then(|file| hasher.update_reader(file)).map_err(|why| {
         InputError::Trace(format!("cannot read the trace {}: {why}", path.display()))
     })?;
-    Ok(blake3::hash(&bytes).to_hex().to_string())
+    Ok(hasher.finalize().to_hex().to_string())
 }
 
 /// For a policy that looks at machines and loads as well.

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use gleaner_shell::text;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -135,6 +136,9 @@ pub enum ReadManifestError {
     Damaged { path: PathBuf, why: serde_json::Error },
 }
 
+/// A hundred times the longest.
+const BYTES_MAX: usize = 32 << 20;
+
 /// What a directory of results says of itself.
 pub(crate) trait Describes: Serialize + DeserializeOwned + PartialEq {
     fn chunks(&self) -> u32;
@@ -144,8 +148,8 @@ pub(crate) trait Describes: Serialize + DeserializeOwned + PartialEq {
 }
 
 pub(super) fn read<M: Describes>(path: &Path) -> Result<M, ReadManifestError> {
-    match std::fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
+    match text::read_up_to(path, BYTES_MAX) {
+        Ok(text) => serde_json::from_str(&text)
             .map_err(|why| ReadManifestError::Damaged { path: path.to_owned(), why }),
         Err(why) if why.kind() == io::ErrorKind::NotFound => Err(ReadManifestError::Missing),
         Err(why) => Err(ReadManifestError::Unreadable { path: path.to_owned(), why }),

@@ -10,6 +10,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use gleaner_common::id::JobId;
+use gleaner_common::lines::{LineError, whole_text};
 use gleaner_common::time::Moment;
 use gleaner_coordinator_core::scheduler::{
     Allowed, Class, Request, RequestError, Sizes, SizesError, Speedup,
@@ -47,11 +48,19 @@ impl Input {
     }
 }
 
+/// A hundred times the longest of theirs.
+const BYTES_MAX: usize = 32 << 20;
+
+/// The longest span that a simulation counts.
+const SPAN_MAX: Duration = Duration::from_nanos(i64::MAX as u64);
+
 /// Why this is no input.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadInputError {
     #[error("expected the JSON of a generated input")]
     Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Text(#[from] LineError),
     #[error("job {job} has no usable sizes")]
     Sizes { job: u32, source: SizesError },
     #[error("job {job} is no request")]
@@ -99,7 +108,7 @@ impl Input {
     /// # Errors
     /// The first thing that makes no sense.
     pub fn read(input: impl Read) -> Result<Self, ReadInputError> {
-        let file: File = serde_json::from_reader(input)?;
+        let file: File = serde_json::from_str(&whole_text(input, BYTES_MAX)?)?;
         Self::of(file.nodes, file.flops_per_node, &file.jobs)
     }
 
@@ -126,11 +135,8 @@ impl Entry {
         let speedup = Speedup::Amdahl { parallel: self.parallel_percentage };
         speedup.check().map_err(|why| ReadInputError::Request { job, source: why.into() })?;
         let seconds = |what, value: f64| {
-            Duration::try_from_secs_f64(value).map_err(|_| ReadInputError::Number {
-                job,
-                what,
-                value,
-            })
+            let span = Duration::try_from_secs_f64(value).ok().filter(|span| *span < SPAN_MAX);
+            span.ok_or(ReadInputError::Number { job, what, value })
         };
         let alone_s = self.flops / flops_per_node;
         let takes = seconds("run time", alone_s / speedup.at(sizes.preferred()))?;

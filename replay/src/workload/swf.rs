@@ -11,6 +11,8 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use gleaner_common::id::JobId;
+use gleaner_common::lines::{BoundedLines, LineError};
+use gleaner_common::plain::quoted;
 use gleaner_common::time::Moment;
 use gleaner_coordinator_core::scheduler::{Request, RequestError};
 
@@ -19,6 +21,18 @@ use super::measures::Outcome;
 
 /// How many fields a line has.
 const FIELDS: usize = 18;
+
+/// Longer lines are none.
+const LINE_BYTES_MAX: usize = 4_096;
+
+/// The longest header has some hundred.
+const COMMENTS_MAX: usize = 10_000;
+
+/// Some 1.5 GB: several times the longest log there is.
+const JOBS_MAX: usize = 10_000_000;
+
+/// What is counted in nanoseconds: 292 years.
+const SECONDS_MAX: i64 = i64::MAX / 1_000_000_000;
 
 const HALF: Duration = Duration::from_millis(500);
 
@@ -58,6 +72,8 @@ pub enum SwfLineError {
     NoNumber { field: usize, text: String },
     #[error("a {what} of {value} s: expected -1 or more")]
     Negative { what: &'static str, value: i64 },
+    #[error("a {what} of {value}: expected less")]
+    TooMuch { what: &'static str, value: i64 },
 }
 
 impl SwfJob {
@@ -69,12 +85,11 @@ impl SwfJob {
         let texts: [&str; FIELDS] = texts.try_into().map_err(|_| SwfLineError::Fields { found })?;
         let whole = |field: usize| {
             let text = texts[field - 1];
-            let no = || SwfLineError::NoNumber { field, text: text.chars().take(40).collect() };
+            let no = || SwfLineError::NoNumber { field, text: quoted(text) };
             text.parse::<i64>().map_err(|_| no())
         };
         let cpu = texts[5].parse::<f64>().ok().filter(|cpu| cpu.is_finite());
-        let no_cpu =
-            || SwfLineError::NoNumber { field: 6, text: texts[5].chars().take(40).collect() };
+        let no_cpu = || SwfLineError::NoNumber { field: 6, text: quoted(texts[5]) };
         let job = Self {
             number: whole(1)?,
             submit_s: whole(2)?,
@@ -100,7 +115,16 @@ impl SwfJob {
                 return Err(SwfLineError::Negative { what, value });
             }
         }
-        Ok(job)
+        let most = [
+            ("submit time", job.submit_s, SECONDS_MAX),
+            ("run time", job.run_s, SECONDS_MAX),
+            ("requested time", job.wanted_s, SECONDS_MAX),
+            ("number of processors", job.processors, u32::MAX.into()),
+        ];
+        match most.into_iter().find(|(_, value, most)| value > most) {
+            Some((what, value, _)) => Err(SwfLineError::TooMuch { what, value }),
+            None => Ok(job),
+        }
     }
 
     /// A simulated job, rounded to whole seconds as the format has them: one
@@ -186,7 +210,7 @@ pub struct SwfLog {
     /// How many lines are no jobs.
     pub broken: usize,
     /// The first of them: their numbers, and why.
-    pub told: Vec<(usize, SwfLineError)>,
+    pub told: Vec<(u64, SwfLineError)>,
 }
 
 impl SwfLog {
@@ -197,21 +221,31 @@ impl SwfLog {
     /// If it cannot be read.
     pub fn read(input: impl BufRead) -> io::Result<Self> {
         let mut log = Self::default();
-        for (index, line) in input.split(b'\n').enumerate() {
-            let line = line?;
-            let line = String::from_utf8_lossy(&line);
-            match line.trim() {
-                "" => {}
-                comment if comment.starts_with(';') => {
-                    log.comments.push(comment[1..].trim().to_owned());
-                }
-                job => match SwfJob::parse(job) {
-                    Ok(job) => log.jobs.push(job),
-                    Err(why) => log.complain(index + 1, why),
-                },
+        let mut lines = BoundedLines::new(input, LINE_BYTES_MAX);
+        loop {
+            let number = lines.number() + 1;
+            let Some(line) = lines.next_bytes().map_err(|error| no_line(number, error))? else {
+                return Ok(log);
+            };
+            // Comments name people and places, in whatever letters.
+            log.line(number, String::from_utf8_lossy(line).trim())
+                .map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))?;
+        }
+    }
+
+    fn line(&mut self, number: u64, line: &str) -> Result<(), &'static str> {
+        if let Some(comment) = line.strip_prefix(';') {
+            self.comments.push(comment.trim().to_owned());
+        } else if !line.is_empty() {
+            match SwfJob::parse(line) {
+                Ok(job) => self.jobs.push(job),
+                Err(why) => self.complain(number, why),
             }
         }
-        Ok(log)
+        if self.comments.len() > COMMENTS_MAX {
+            return Err("more than 10,000 comments");
+        }
+        if self.jobs.len() > JOBS_MAX { Err("more than 10,000,000 jobs") } else { Ok(()) }
     }
 
     /// Its text, packed with gzip.
@@ -224,7 +258,7 @@ impl SwfLog {
         gzip.finish()
     }
 
-    fn complain(&mut self, line: usize, why: SwfLineError) {
+    fn complain(&mut self, line: u64, why: SwfLineError) {
         self.broken += 1;
         if self.told.len() < TOLD_MAX {
             self.told.push((line, why));
@@ -258,6 +292,13 @@ impl SwfLog {
             job.number = JobId(number);
         }
         Ok(jobs)
+    }
+}
+
+fn no_line(number: u64, error: LineError) -> io::Error {
+    match error {
+        LineError::Read(error) => error,
+        other => io::Error::new(io::ErrorKind::InvalidData, format!("line {number}: {other}")),
     }
 }
 

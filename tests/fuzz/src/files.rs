@@ -9,6 +9,9 @@ use gleaner_collector::import::{ImportFormat, ImportOptions, import};
 use gleaner_collector::name::WorkstationName;
 use gleaner_collector::store::{Batch, Store};
 use gleaner_common::trace;
+use gleaner_replay::spot::SpotTrace;
+use gleaner_replay::workload::elastisim;
+use gleaner_replay::workload::swf::SwfLog;
 
 /// A workstation's usage log, and what is kept beside it.
 ///
@@ -79,6 +82,20 @@ pub fn traces(bytes: &[u8]) {
     }
 }
 
+/// A log of jobs, of machines that could be had, an input of another simulator.
+///
+/// # Panics
+/// A log reads otherwise when it is written again.
+pub fn workloads(bytes: &[u8]) {
+    let _ = SpotTrace::read(bytes);
+    let _ = elastisim::Input::read(bytes);
+    let Ok(log) = SwfLog::read(bytes) else { return };
+    let _ = log.rigid();
+    let again = SwfLog::read(log.to_string().as_bytes());
+    let again = again.unwrap_or_else(|error| panic!("{error:?}"));
+    assert_eq!(again.jobs, log.jobs);
+}
+
 /// The files of an image.
 pub fn image(bytes: &[u8]) {
     gleaner_move::fuzzing::image(bytes);
@@ -119,6 +136,10 @@ pub(crate) mod seeds {
             "\x02pc1,available,2020-01-01 00:00:00\n",
             "\x03pc1 0 100\n",
             "\x041 0 1 0 100\n",
+            "\x05host,start,end\nada,2026-01-05 08:12,2026-01-05T09:15:00Z\n",
+            "\x06ada pts/0 10.0.0.5 Mon Jan  5 09:12 - 10:15  (01:03)\n\
+             reboot system boot 6.1 Mon Jan  5 09:00:00 2026 - down (01:30)\n\
+             wtmp begins Mon Jan  5 08:00:00 2026\n",
         ];
         texts.iter().map(|text| text.as_bytes().to_vec()).collect()
     }
@@ -128,6 +149,17 @@ pub(crate) mod seeds {
         let written = trace::write(&trace::ring::ring17(), &mut ring);
         written.unwrap_or_else(|error| panic!("{error:?}"));
         vec![ring, b"0 compute 1e9\n0 send 1 100\n".to_vec(), b"MPI_Init:1:2\n".to_vec()]
+    }
+
+    pub(crate) fn workloads() -> Vec<Vec<u8>> {
+        let texts = [
+            "; MaxProcs: 128\n1 0 5 100 4 -1 -1 4 200 -1 1 1 1 1 1 1 -1 -1\n",
+            "{\"metadata\": {\"gap_seconds\": 600}, \"data\": [0, 1, 16]}",
+            "{\"nodes\": 4, \"flops_per_node\": 1e9, \"jobs\": [{\"id\": 0, \"type\": \"rigid\", \
+             \"submit_time\": 1, \"num_nodes\": 2, \"flops\": 1e10, \"parallel_percentage\": 1, \
+             \"divide\": 1}]}",
+        ];
+        texts.iter().map(|text| text.as_bytes().to_vec()).collect()
     }
 
     pub(crate) fn image() -> Vec<Vec<u8>> {

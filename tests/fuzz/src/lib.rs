@@ -8,7 +8,7 @@ mod messages;
 mod negotiation;
 mod words;
 
-pub use files::{archive, image, imports, logs, spool, stream, traces};
+pub use files::{archive, image, imports, logs, spool, stream, traces, workloads};
 pub use messages::{core, frames, journal, programs};
 pub use negotiation::{ranks, talks};
 pub use words::{owner, settings, texts};
@@ -49,6 +49,7 @@ targets! {
     files: logs true,
     files: imports true,
     files: traces false,
+    files: workloads false,
     files: image false,
     files: archive true,
     files: stream true,

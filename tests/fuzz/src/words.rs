@@ -9,6 +9,7 @@ use gleaner_collector::generate::OwnerModel;
 use gleaner_collector::name::WorkstationName;
 use gleaner_common::id::{BootId, JobId, SubprogramId};
 use gleaner_common::job::OnBusy;
+use gleaner_common::plain;
 use gleaner_common::units;
 use gleaner_coordinator::CoordinatorConfig;
 use gleaner_shell::config::parse;
@@ -19,7 +20,9 @@ use gleaner_shell::identity::Token;
 /// # Panics
 /// It reads otherwise when it is written again.
 pub fn texts(bytes: &[u8]) {
+    assert!(std::str::from_utf8(&plain::line_with_colours(bytes)).is_ok(), "it is text");
     let Ok(text) = std::str::from_utf8(bytes) else { return };
+    assert!(!plain::quoted(text).contains(plain::is_harmful), "{text:?}");
     let _ = units::parse_duration(text);
     let _ = units::parse_size(text);
     let _ = text.parse::<OnBusy>();

@@ -69,9 +69,9 @@ fn bytes(end: &AttemptEvent) -> usize {
             let paths: usize = it.outputs.iter().map(|file| file.path.len() + 64).sum();
             printed(&it.stdout) + printed(&it.stderr) + paths
         }
-        AttemptEvent::Refused { reason, .. } | AttemptEvent::Retreated { reason, .. } => {
-            reason.len()
-        }
+        AttemptEvent::Refused { reason, .. }
+        | AttemptEvent::Retreated { reason, .. }
+        | AttemptEvent::Lost { reason, .. } => reason.len(),
         AttemptEvent::Started { .. }
         | AttemptEvent::Suspended { .. }
         | AttemptEvent::Demoted { .. }

@@ -69,7 +69,7 @@ pub(super) async fn draw(
     let now = job.ended.unwrap_or_else(|| gleaner_shell::clock::Clock.wall());
     let figure = gantt(job, attempts, now).ok_or_else(|| has_not_run(job))?;
     figure.save(to, figure.natural_size())?;
-    eprintln!("{} shows who ran where", to.display());
+    output::say(&format!("{} shows who ran where", to.display()));
     Ok(())
 }
 

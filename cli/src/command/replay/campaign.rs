@@ -59,10 +59,10 @@ pub(super) fn run(args: &CampaignArgs) -> Result<Verdict> {
     output::notes(&prepared.notes);
     for network in &prepared.manifest.networks {
         if network.periods < network.periods_wanted {
-            eprintln!(
+            output::say(&format!(
                 "{} workstations: only {} of {} periods have enough of them with a transition before and after",
                 network.workstations, network.periods, network.periods_wanted
-            );
+            ));
         }
     }
     let threads = args.threads.map_or_else(cores, |threads| threads.max(1) as usize);
@@ -143,7 +143,11 @@ pub(super) fn report(args: &ReportArgs) -> Result<Verdict> {
         }
     } else {
         let report = args.out.out.join("report.md");
-        eprintln!("{} and {} tables and figures beside it", report.display(), files.len() - 1);
+        output::say(&format!(
+            "{} and {} tables and figures beside it",
+            report.display(),
+            files.len() - 1
+        ));
     }
     Ok(Verdict::Yes)
 }

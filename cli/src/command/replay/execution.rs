@@ -118,7 +118,7 @@ fn draw(
     );
     let figure = gantt(&title, lab, observed, name);
     figure.save(path, figure.natural_size())?;
-    eprintln!("{} shows who ran where", path.display());
+    output::say(&format!("{} shows who ran where", path.display()));
     Ok(())
 }
 

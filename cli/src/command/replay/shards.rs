@@ -29,6 +29,7 @@ use crate::ask::{self, ask};
 use crate::command::watch::{self, Watched};
 use crate::command::{fetch, submit};
 use crate::failure::{Refusal, hinted};
+use crate::output;
 use crate::staging::{self, Found};
 use crate::values::Input;
 
@@ -142,7 +143,7 @@ async fn begin(
     let dir = args.out.as_deref().unwrap_or(Path::new("."));
     let submitted = Submitted { job, campaign: inputs.digest().to_owned() };
     fs::write(note(dir), serde_json::to_string(&submitted)?)?;
-    eprintln!("job {job} runs {} shards: glean job {job} shows it", indexes.len());
+    output::say(&format!("job {job} runs {} shards: glean job {job} shows it", indexes.len()));
     Ok(job)
 }
 
@@ -171,9 +172,9 @@ async fn bring(
     fs::remove_file(note(dir))?;
     if summary.counts.failed > 0 {
         let failed = summary.counts.failed;
-        eprintln!(
+        output::say(&format!(
             "{failed} shards have failed: glean logs {job} --stderr says why; the same command again tries them anew"
-        );
+        ));
     }
     Ok(())
 }

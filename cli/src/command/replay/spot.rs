@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use gleaner_collector::load::{LoadOptions, timelines};
 use gleaner_collector::timeline::{Reading, Readings};
+use gleaner_common::lines::unpacked;
 use gleaner_common::time::WallTime;
-use gleaner_common::trace::unpacked;
 use gleaner_replay::Usage;
 use gleaner_replay::spot::SpotTrace;
 use gleaner_replay::spot::judge::{

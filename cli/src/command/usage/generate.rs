@@ -1,6 +1,5 @@
 //! `glean usage generate`: made-up owners.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -8,6 +7,7 @@ use gleaner_collector::generate::{Form, GeneratorPlan, OwnerModel, generate_into
 use gleaner_collector::load::{LoadOptions, timelines};
 use gleaner_collector::usage::ExportFormat;
 use gleaner_common::time::WallTime;
+use gleaner_shell::text;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
@@ -107,7 +107,7 @@ fn model(args: &GenerateArgs, zone: &TimeZone) -> Result<OwnerModel> {
     if args.model == BUILT_IN {
         return Ok(OwnerModel::phalen1994());
     }
-    let text = fs::read_to_string(&args.model).map_err(|error| {
+    let text = text::read(Path::new(&args.model)).map_err(|error| {
         hinted(
             format!("cannot read the model {}: {error}", args.model),
             format!("--model {BUILT_IN} comes with gleaner; --print-model writes it as TOML"),

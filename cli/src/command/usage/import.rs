@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use gleaner_collector::name::WorkstationName;
 use gleaner_collector::usage::{self, HOLD_MAX, ImportFormat, ImportOptions, ImportSummary};
 use gleaner_common::time::WallTime;
 use gleaner_common::units::parse_duration;
@@ -16,14 +17,14 @@ use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct ImportArgs {
-    /// rwho (what ruptime -a and rwho -a printed), csv (what export writes), uncg (machine,state,timestamp), avt or fta
-    /// (availability traces).
+    /// rwho (what ruptime -a and rwho -a printed), csv (what export writes), sessions (host,start,end), last (what last
+    /// prints), uncg (machine,state,timestamp), avt or fta (availability traces).
     #[arg(long)]
     pub format: ImportFormat,
-    /// Files, gzip or not, or directories of them, in order of time.
+    /// Files, gzip or not, or directories of them, in order of time; - is standard input.
     #[arg(value_name = "SOURCE", required = true)]
     pub sources: Vec<PathBuf>,
-    /// uncg: whose local time the rows have, such as `America/New_York` [default: UTC].
+    /// uncg, sessions, last: whose local time the rows have, such as `America/New_York` [default: UTC].
     #[arg(long, value_name = "ZONE", value_parser = super::generate::zone)]
     pub zone: Option<TimeZone>,
     /// uncg: leave out what this table of computers does not call a desktop.
@@ -35,6 +36,9 @@ pub struct ImportArgs {
     /// avt: when the trace began, such as 2005-09-12T00:00:00Z [default: 1970].
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub starts: Option<WallTime>,
+    /// last: whose sessions these are [default: each file is named after its workstation].
+    #[arg(long, value_name = "NAME")]
+    pub workstation: Option<WorkstationName>,
     /// One record of what came in.
     #[arg(long)]
     pub json: bool,
@@ -46,11 +50,14 @@ impl ImportArgs {
     /// An option that another format has no use for is a mistake.
     fn options(&self) -> Result<ImportOptions> {
         let is = |format| self.format == format;
+        let has_local_times =
+            is(ImportFormat::Uncg) || is(ImportFormat::Sessions) || is(ImportFormat::Last);
         for (given, fits, option) in [
-            (self.zone.is_some(), is(ImportFormat::Uncg), "--zone"),
+            (self.zone.is_some(), has_local_times, "--zone"),
             (self.only_desktops.is_some(), is(ImportFormat::Uncg), "--only-desktops"),
             (self.hold_max.is_some(), is(ImportFormat::Uncg), "--hold-max"),
             (self.starts.is_some(), is(ImportFormat::Avt), "--starts"),
+            (self.workstation.is_some(), is(ImportFormat::Last), "--workstation"),
         ] {
             if given && !fits {
                 let hint = "glean usage import --help says which options each format has";
@@ -64,6 +71,7 @@ impl ImportArgs {
             only_desktops: self.only_desktops.clone(),
             hold_max: self.hold_max.unwrap_or(HOLD_MAX),
             starts: self.starts,
+            workstation: self.workstation.clone(),
         })
     }
 }
@@ -98,12 +106,21 @@ fn spoken(summary: &ImportSummary) -> Vec<String> {
                 summary.left_out_workstations, summary.unlisted_rows
             ),
         ),
-        (local.twice, "local times came twice: taken for the first".to_owned()),
+        (
+            local.twice,
+            "local times came twice: taken for the first, where that keeps them in order"
+                .to_owned(),
+        ),
         (
             local.never,
             "local times never came: taken for when the clock was put forward".to_owned(),
         ),
         (summary.empty_intervals, "intervals have no length: left out".to_owned()),
+        (
+            summary.overlapping_sessions,
+            format!("of {} sessions overlap one before them: merged", summary.sessions),
+        ),
+        (summary.unended_sessions, "sessions have an end that nobody saw: left out".to_owned()),
     ];
     let there = counted.iter().filter(|(many, _)| *many > 0);
     lines.extend(there.map(|(many, what)| format!("{many} {what}")));

@@ -61,7 +61,7 @@ pub(super) fn run(args: PlotArgs) -> Result<Verdict> {
     let size = args.size.unwrap_or_else(|| drawn.figure.natural_size());
     if let Some(path) = &args.out {
         drawn.figure.save(path, size)?;
-        eprintln!("{} is written", path.display());
+        output::say(&format!("{} is written", path.display()));
     } else {
         let mut svg = vec![];
         drawn.figure.write(&mut svg, Format::Svg, size).context("cannot draw")?;

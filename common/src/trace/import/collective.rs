@@ -49,8 +49,7 @@ pub(super) fn expand(
         CollectiveKind::AllGather | CollectiveKind::AllGatherV => part.all_gather(each),
         CollectiveKind::Scan => part.scan(bytes),
     }
-    part.out.compute(nanos);
-    Ok(())
+    part.out.compute(nanos)
 }
 
 impl Part<'_> {

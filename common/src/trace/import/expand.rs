@@ -31,12 +31,16 @@ impl Writer {
     }
 
     /// Added to the computation before it, if nothing came between.
-    pub(super) fn compute(&mut self, nanos: u64) {
+    pub(super) fn compute(&mut self, nanos: u64) -> Result<(), RefusedLine> {
         match self.ops.last_mut() {
-            Some(Op::Compute { nanos: before }) => *before = before.saturating_add(nanos),
+            Some(Op::Compute { nanos: before }) => {
+                let long = || RefusedLine::Meaning("more than 584 years of computation".into());
+                *before = before.checked_add(nanos).ok_or_else(long)?;
+            }
             _ if nanos > 0 => self.push(Op::Compute { nanos }),
             _ => {}
         }
+        Ok(())
     }
 
     pub(super) fn send(&mut self, to: u32, bytes: u64, tag: u32) {
@@ -95,7 +99,7 @@ struct Player {
 impl Player {
     fn take(&mut self, action: Action) -> Result<(), RefusedLine> {
         match action {
-            Action::Compute { nanos } => self.out.compute(nanos),
+            Action::Compute { nanos } => self.out.compute(nanos)?,
             Action::Send { to, bytes, tag } => self.out.send(to, bytes, tag),
             Action::BeginSend { to, bytes, tag } => {
                 self.out.send(to, bytes, tag);

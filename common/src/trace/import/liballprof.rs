@@ -7,7 +7,10 @@
 
 use std::io::{BufReader, Read};
 
-use super::super::input::{self, LineReader, ReadTraceError, RefusedLine, shortened, whole};
+use crate::lines::unpacked;
+use crate::plain::quoted;
+
+use super::super::input::{LineReader, ReadTraceError, RefusedLine, whole};
 use super::super::{COLLECTIVE_TAGS, Lined, RANKS_MAX};
 use super::expand::{Recording, Script, expand};
 use super::{Action, Collective, CollectiveKind, ImportOptions};
@@ -22,17 +25,18 @@ const FILES: &str = "an archive of files such as trace-rank-0.txt, one for each 
 /// Bytes that cannot be read, an archive without a file for each rank, and the
 /// first line that cannot be taken.
 pub fn read(input: impl Read, options: &ImportOptions) -> Result<Lined, ReadTraceError> {
-    let input = input::unpacked(input).map_err(ReadTraceError::Read)?;
+    let input = unpacked(input).map_err(ReadTraceError::Read)?;
     let mut archive = tar::Archive::new(input);
     let mut ranks: Vec<Option<(String, Script)>> = vec![];
     let mut sizes = vec![];
-    for entry in archive.entries().map_err(ReadTraceError::Read)? {
+    // As they stand: a long name in an entry of its own would be held whole.
+    for entry in archive.entries().map_err(ReadTraceError::Read)?.raw(true) {
         let entry = entry.map_err(ReadTraceError::Read)?;
         if !entry.header().entry_type().is_file() {
             continue;
         }
         let file = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        let file = shortened(&file);
+        let file = quoted(&file);
         let rank = rank_of(&file).ok_or_else(|| {
             ReadTraceError::Archive(format!("`{file}` is of no rank: expected {FILES}"))
         })?;
@@ -115,7 +119,7 @@ impl<'a> Call<'a> {
 
     fn field(&self, at: usize, expected: &'static str) -> Result<&'a str, RefusedLine> {
         self.fields.get(at).copied().ok_or_else(|| RefusedLine::Fields {
-            operation: shortened(self.name()),
+            operation: quoted(self.name()),
             found: self.fields.len() - 1,
             expected,
         })
@@ -128,7 +132,11 @@ impl<'a> Call<'a> {
         // MPI_Finalize's end was not taken, and MPI_Init's beginning not.
         let end = micros(if last == "-" { begin } else { last })?;
         let Some(before) = before else { return Ok((0, end)) };
-        Ok((micros(begin)?.saturating_sub(before), end))
+        let begin = micros(begin)?;
+        let nanos = begin.checked_sub(before).filter(|_| begin <= end);
+        let backwards =
+            || RefusedLine::Meaning("a call that begins before the last one ended".into());
+        Ok((nanos.ok_or_else(backwards)?, end))
     }
 
     fn meaning(&self) -> Result<Option<Action>, RefusedLine> {
@@ -160,7 +168,7 @@ impl<'a> Call<'a> {
                 vec![self.number(4)? as f64, 0.0],
                 self.unit(5)?,
             ),
-            other => return Err(RefusedLine::Operation(shortened(other), CALLS)),
+            other => return Err(RefusedLine::Operation(quoted(other), CALLS)),
         }))
     }
 

@@ -8,7 +8,10 @@
 
 use std::io::Read;
 
-use super::super::input::{self, LineReader, ReadTraceError, RefusedLine, shortened, whole};
+use crate::lines::unpacked;
+use crate::plain::quoted;
+
+use super::super::input::{LineReader, ReadTraceError, RefusedLine, whole};
 use super::super::{COLLECTIVE_TAGS, Lined, RANKS_MAX};
 use super::collective::nanos;
 use super::expand::{Recording, expand};
@@ -38,7 +41,7 @@ const TYPE_BYTES: [u64; 45] = [
 /// # Errors
 /// Bytes that cannot be read, and the first line that cannot be taken.
 pub fn read(input: impl Read, options: &ImportOptions) -> Result<Lined, ReadTraceError> {
-    let input = input::unpacked(input).map_err(ReadTraceError::Read)?;
+    let input = unpacked(input).map_err(ReadTraceError::Read)?;
     let mut lines = LineReader::new(input, String::new());
     let nanos_per_flop = NANOS_PER_S / options.flops_per_s;
     let mut recording = Recording::default();
@@ -131,7 +134,7 @@ impl<'a> Line<'a> {
             other => {
                 let kind = kind(other);
                 let kind =
-                    kind.ok_or_else(|| RefusedLine::Operation(shortened(self.action), ACTIONS))?;
+                    kind.ok_or_else(|| RefusedLine::Operation(quoted(self.action), ACTIONS))?;
                 let numbers = (0..self.arguments.len()).map(|at| self.amount(at, "a number"));
                 let arguments = numbers.collect::<Result<_, _>>()?;
                 Action::Collective(Box::new(Collective { kind, arguments, unit, nanos_per_flop }))
@@ -158,7 +161,7 @@ impl<'a> Line<'a> {
 
     fn field(&self, at: usize, expected: &'static str) -> Result<&'a str, RefusedLine> {
         self.arguments.get(at).copied().ok_or_else(|| RefusedLine::Fields {
-            operation: shortened(self.action),
+            operation: quoted(self.action),
             found: self.arguments.len(),
             expected,
         })

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use gleaner_coordinator_core::scheduler::{ALL, Named, Parameters, named};
 use gleaner_shell::config::{self, ConfigError, invalid};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use toml::Spanned;
 
 use crate::campaign::file::UsageSource;
@@ -313,13 +313,25 @@ pub struct ClaimEntry {
     #[serde(default)]
     pub rises: Vec<Where>,
     /// .. or lies between these bounds, here.
+    #[serde(default, deserialize_with = "bounds")]
     pub between: Option<[f64; 2]>,
     #[serde(default, rename = "where")]
     pub at: Where,
     /// Of each job, the part that has the measure between the bounds, in
     /// percent, instead of the mean of the runs.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounds")]
     pub jobs: Option<[f64; 2]>,
+}
+
+/// Two numbers, in order: with `nan`, which TOML has, every claim would be false.
+fn bounds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<[f64; 2]>, D::Error> {
+    let bounds = Option::<[f64; 2]>::deserialize(from)?;
+    match bounds {
+        Some([low, high]) if !(low <= high) => {
+            Err(de::Error::custom(format!("[{low}, {high}]: expected a lower and an upper bound")))
+        }
+        bounds => Ok(bounds),
+    }
 }
 
 /// One measure against an axis, or the distribution of one over all jobs.

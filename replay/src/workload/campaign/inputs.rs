@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gleaner_collector::archive::Span as LogSpan;
+use gleaner_common::lines::unpacked;
 use gleaner_common::time::WallTime;
-use gleaner_common::trace::unpacked;
 use gleaner_shell::config::ConfigError;
+use gleaner_shell::text;
 
 use super::file::{OwnersEntry, SiteEntry, WorkloadCampaign, WorkloadEntry, parse};
 use super::manifest::{FORMAT, LogFacts, WorkloadManifest};
@@ -59,8 +60,8 @@ impl WorkloadInputs {
 /// # Errors
 /// The first thing that is wrong, in one line.
 pub fn prepare(path: &Path, overrides: &Overrides) -> Result<WorkloadInputs, InputError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|why| InputError::Unreadable { path: path.to_owned(), why })?;
+    let text =
+        text::read(path).map_err(|why| InputError::Unreadable { path: path.to_owned(), why })?;
     let campaign = parse(path, &text)?;
     let here = path.parent().unwrap_or(Path::new("."));
     let (mut notes, mut logs, mut jobs) = (vec![], vec![], vec![]);
@@ -217,7 +218,7 @@ fn with_owners(
 fn read_printed(here: &Path, campaign: &WorkloadCampaign) -> Result<Option<String>, InputError> {
     let Some(printed) = &campaign.report.printed else { return Ok(None) };
     let printed = here.join(printed);
-    let text = std::fs::read_to_string(&printed)
+    let text = text::read(&printed)
         .map_err(|why| InputError::Unreadable { path: printed.clone(), why })?;
     let wrong = |what: String| ConfigError::Invalid { path: printed, line: 1, column: 1, what };
     Printed::parse(&text).map_err(|why| wrong(why.to_string()))?;

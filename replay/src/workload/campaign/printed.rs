@@ -12,6 +12,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use gleaner_common::plain::quoted;
+
 use super::columns::{TEXTS, axis, measure};
 use super::file::Where;
 
@@ -126,14 +128,14 @@ impl PrintedRow {
     ) -> Result<Self, ReadPrintedError> {
         let mut row = Self { at: At::new(), values: vec![] };
         for (column, text) in cells {
-            let wrong =
-                || ReadPrintedError::Number { column: column.clone(), text: text.to_owned() };
+            let wrong = || ReadPrintedError::Number { column: column.clone(), text: quoted(text) };
             if axis(column).is_some() {
                 row.at.insert(column.clone(), Key::of(column, text).ok_or_else(wrong)?);
             } else if text.is_empty() {
                 row.values.push(None);
             } else {
-                row.values.push(Some(text.parse().map_err(|_| wrong())?));
+                let value = text.parse().ok().filter(|value: &f64| value.is_finite());
+                row.values.push(Some(value.ok_or_else(wrong)?));
             }
         }
         Ok(row)
