@@ -23,7 +23,7 @@ use crate::lab::{Setting, Trouble, Troubles};
 pub struct Changes {
     pub rounds: Option<u32>,
     pub hosts: Option<u32>,
-    pub jobs: Option<u32>,
+    pub submits: Option<u32>,
     /// Kinds of faults that there are not, and single faults by number.
     pub never: BTreeSet<Trouble>,
     pub without: BTreeSet<u64>,
@@ -32,7 +32,7 @@ pub struct Changes {
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (flag, value) in
-            [("rounds", self.rounds), ("hosts", self.hosts), ("jobs", self.jobs)]
+            [("rounds", self.rounds), ("hosts", self.hosts), ("submits", self.submits)]
         {
             value.map_or(Ok(()), |value| write!(f, " --{flag} {value}"))?;
         }
@@ -71,10 +71,10 @@ pub fn draw(seed: u64, changes: &Changes) -> Setting {
     setting.troubles = storm(&mut rng);
     setting.quiet_troubles = breeze(&mut rng, &setting.troubles);
     chances(&mut rng, &mut setting);
-    let Changes { rounds, hosts, jobs, never, without } = changes;
+    let Changes { rounds, hosts, submits, never, without } = changes;
     setting.rounds = rounds.unwrap_or(setting.rounds);
     setting.hosts = hosts.unwrap_or(setting.hosts);
-    setting.jobs = jobs.unwrap_or(setting.jobs);
+    setting.jobs = submits.unwrap_or(setting.jobs);
     for trouble in never {
         setting.troubles = setting.troubles.without(*trouble);
         setting.quiet_troubles = setting.quiet_troubles.without(*trouble);

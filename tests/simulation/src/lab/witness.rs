@@ -249,7 +249,7 @@ impl Witness {
         }
         assert_eq!(placed, step.placed);
         // Ranks that were spawned may wait for places of their own.
-        let own = |job: &JobId| store.jobs.get(job).map(|it| it.spec.indexes.len());
+        let own = |job: &JobId| store.jobs.get(job).map(|it| it.spec.needs_at_once());
         let began = |(job, ranks): &(JobId, u32)| began(core, *job, *ranks, own(job));
         self.gangs += ranks.into_iter().filter(began).count();
     }
