@@ -32,9 +32,9 @@ struct Args {
     /// Minutes to take, five if nothing else is asked for.
     #[arg(long)]
     minutes: Option<f64>,
-    /// Labs side by side; all processors if not given.
+    /// Labs side by side; as many as there are processors, if not given.
     #[arg(long)]
-    jobs_at_once: Option<usize>,
+    jobs: Option<usize>,
     /// One lab alone.
     #[arg(long)]
     seed: Option<u64>,
@@ -64,8 +64,9 @@ struct LabArgs {
     rounds: Option<u32>,
     #[arg(long)]
     hosts: Option<u32>,
+    /// Jobs that are submitted in each storm.
     #[arg(long)]
-    jobs: Option<u32>,
+    submits: Option<u32>,
     /// Kinds of faults that there are not.
     #[arg(long, value_delimiter = ',', value_parser = trouble)]
     never: Vec<Trouble>,
@@ -78,7 +79,7 @@ impl LabArgs {
     fn changes(&self) -> Result<Changes, String> {
         let without = numbers(&self.without)?;
         let never = self.never.iter().copied().collect();
-        Ok(Changes { rounds: self.rounds, hosts: self.hosts, jobs: self.jobs, never, without })
+        Ok(Changes { rounds: self.rounds, hosts: self.hosts, submits: self.submits, never, without })
     }
 }
 
@@ -215,7 +216,7 @@ impl Campaign {
         eprintln!("seeds from {}", self.seeds.next.load(Ordering::Relaxed));
         let all = std::thread::available_parallelism().map_or(1, usize::from);
         std::thread::scope(|scope| {
-            for _ in 0..self.args.jobs_at_once.unwrap_or(all) {
+            for _ in 0..self.args.jobs.unwrap_or(all) {
                 scope.spawn(|| self.work());
             }
             self.watch();

@@ -73,7 +73,7 @@ impl Shrink {
             }
         }
         for jobs in 0..drawn.jobs {
-            if self.accepts_with(|it| it.jobs = Some(jobs)) {
+            if self.accepts_with(|it| it.submits = Some(jobs)) {
                 break;
             }
         }

@@ -23,7 +23,7 @@ use crate::lab::{Setting, Trouble, Troubles};
 pub struct Changes {
     pub rounds: Option<u32>,
     pub hosts: Option<u32>,
-    pub jobs: Option<u32>,
+    pub submits: Option<u32>,
     /// Kinds of faults that there are not, and single faults by number.
     pub never: BTreeSet<Trouble>,
     pub without: BTreeSet<u64>,
@@ -31,7 +31,9 @@ pub struct Changes {
 
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (flag, value) in [("rounds", self.rounds), ("hosts", self.hosts), ("jobs", self.jobs)] {
+        for (flag, value) in
+            [("rounds", self.rounds), ("hosts", self.hosts), ("submits", self.submits)]
+        {
             value.map_or(Ok(()), |value| write!(f, " --{flag} {value}"))?;
         }
         if !self.never.is_empty() {
@@ -69,10 +71,10 @@ pub fn draw(seed: u64, changes: &Changes) -> Setting {
     setting.troubles = storm(&mut rng);
     setting.quiet_troubles = breeze(&mut rng, &setting.troubles);
     chances(&mut rng, &mut setting);
-    let Changes { rounds, hosts, jobs, never, without } = changes;
+    let Changes { rounds, hosts, submits, never, without } = changes;
     setting.rounds = rounds.unwrap_or(setting.rounds);
     setting.hosts = hosts.unwrap_or(setting.hosts);
-    setting.jobs = jobs.unwrap_or(setting.jobs);
+    setting.jobs = submits.unwrap_or(setting.jobs);
     for trouble in never {
         setting.troubles = setting.troubles.without(*trouble);
         setting.quiet_troubles = setting.quiet_troubles.without(*trouble);
@@ -158,8 +160,12 @@ fn chances(rng: &mut SmallRng, setting: &mut Setting) {
     setting.programs = sometimes(rng, 0.6, 1.0);
     setting.obstacles = sometimes(rng, 0.6, 0.4);
     setting.failures = sometimes(rng, 0.4, 0.2);
-    setting.replicated = sometimes(rng, 0.3, 1.0);
-    setting.large = sometimes(rng, 0.3, 0.8);
+    let replicated = sometimes(rng, 0.3, 1.0);
+    // Replicas that fail in different ways need ever more workstations.
+    setting.replicated = if setting.failures > 0.0 { 0.0 } else { replicated };
+    let large = sometimes(rng, 0.3, 0.8);
+    // What failed on the only workstation that suits it waits for another one.
+    setting.large = if setting.failures > 0.0 { 0.0 } else { large };
     setting.drift_ppm = *[0, 100, 10_000, 10_000].choose(rng).unwrap_or(&0);
     if rng.random_bool(0.3) {
         setting.owner_quiet = Duration::from_secs(300);

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use gleaner_coordinator_core::Change;
+
 use super::Lab;
 use super::setting::Setting;
 
@@ -51,11 +53,18 @@ impl Lab {
     /// it may not any more. Ranks begin together, for which half of the places
     /// may have to wait; hence twice of it. A program whose rank fails begins
     /// again with all of its ranks.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only new jobs are looked for")]
     pub(super) fn calm_bound(&self) -> Duration {
         let setting = &self.setting;
         let places: usize = self.hosts.iter().map(|host| host.usable()).sum();
         let (mut runs, mut longest) = (0, 0);
-        for job in self.store.jobs.values().filter(|job| !job.progress.state.has_ended()) {
+        let unwritten = self.pending.iter().flat_map(|step| &step.changes);
+        let unwritten = unwritten.filter_map(|change| match change {
+            Change::Job(record) => Some(&**record),
+            _ => None,
+        });
+        let known = self.store.jobs.values().chain(unwritten);
+        for job in known.filter(|job| !job.progress.state.has_ended()) {
             let tries = if setting.failures > 0.0 { job.spec.retries + 1 } else { 1 };
             let ranks = u32::from(job.spec.program.is_some()) * job.indexes().len();
             let (tries, ranks) = (u64::from(tries), u64::from(ranks.max(1)));

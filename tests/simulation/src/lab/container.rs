@@ -380,7 +380,9 @@ impl Lab {
         let now = self.now;
         let place = self.place(index, at.place);
         let stands = place.standing(now).is_some();
-        assert!(stands == (place.process.is_some()), "packed while it runs: {place:?}");
+        // A keeper that is no stage is not looked into: what is packed goes nowhere.
+        let staged = place.keeper.is_some_and(|keeper| keeper.staged);
+        assert!(stands == place.process.is_some() || !staged, "packed while it runs: {place:?}");
         assert!(!place.ordered.packed, "packed twice: {place:?}");
         place.ordered.packed = true;
         self.command_router(index, RouterCommand::Depart { fence: at.fence, keep });
@@ -391,18 +393,18 @@ impl Lab {
         let now = self.now;
         let packed = self.guest_at(index, at).packed.take();
         let place = self.place(index, at.place);
-        let stands = place.standing(now).map(|it| it.number);
-        let without_process = place.process.is_none();
-        assert!(stands.is_some() != without_process, "carried while it runs: {place:?}");
-        assert!(!without_process || packed.is_some(), "nothing is carried: {place:?}");
         let staged = place.keeper.is_some_and(|keeper| keeper.staged);
-        let guest = place.guest.as_ref().expect("it is there");
-        assert_eq!(packed.is_some(), guest.start.rank.is_some(), "carried without its rank");
+        let without_process = place.process.is_none();
         if keep == Keep::State && (!staged || without_process) {
             let reason = "it was not started to be moved".to_owned();
             self.tell_guest(index, at.fence, guest::Event::CannotLeave(reason));
             return self.tell_guest(index, at.fence, guest::Event::CarryingEnded);
         }
+        let stands = place.standing(now).map(|it| it.number);
+        assert!(stands.is_some() != without_process, "carried while it runs: {place:?}");
+        assert!(!without_process || packed.is_some(), "nothing is carried: {place:?}");
+        let guest = place.guest.as_ref().expect("it is there");
+        assert_eq!(packed.is_some(), guest.start.rank.is_some(), "carried without its rank");
         let image = match (keep, &place.process) {
             (Keep::State, Some(process)) => {
                 Some(Image { left: process.left, outcome: process.outcome.clone() })

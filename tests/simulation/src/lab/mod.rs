@@ -484,7 +484,8 @@ impl Lab {
 
     fn take_step(&mut self, step: Step) {
         let core = self.core.as_ref().expect("somebody made this step");
-        self.witness.check_placements(self.clock.reads(self.now), core, &step);
+        let own = self.clock.reads(self.now);
+        self.witness.check_placements(own, core, &self.store, &step);
         if self.history.steps.is_multiple_of(CHECK_PLACES_EVERY) {
             let agree = core.check_places();
             holds!(CountersAgree, agree.is_ok(), "the scheduler and the pool: {agree:?}");
@@ -603,7 +604,7 @@ impl Lab {
             then: [Reaction::Retreat, Reaction::Migrate][self.rng.random_range(0..2)],
         };
         if self.rng.random_bool(self.setting.programs) {
-            let ranks = self.rng.random_range(1..=4);
+            let ranks = self.rng.random_range(1..=4).min(self.places());
             spec.indexes = IndexRange { first: 0, last: ranks - 1, step: 1 };
             let checkpoint_every = self.rng.random_bool(0.5).then_some(Duration::from_secs(2));
             let (ranks_max, increases) = (ranks + 2, self.rng.random_bool(0.3));
@@ -617,15 +618,20 @@ impl Lab {
             }
         }
         if spec.program.is_none() && self.rng.random_bool(self.setting.replicated) {
-            spec.replicas = self.rng.random_range(2..=self.setting.replicas_max);
+            let replicas = self.rng.random_range(2..=self.setting.replicas_max);
+            // Those who disagree need others to decide.
+            let most = u8::try_from(self.hosts.len()).unwrap_or(u8::MAX).div_ceil(2);
+            spec.replicas = replicas.min(most);
         }
         if self.rng.random_bool(0.3) {
             let (path, hash) = ("input".to_owned(), ContentHash([1; 32]));
             spec.inputs = vec![StagedFile { path, hash, size_bytes: 1, executable: false }];
         }
-        if self.setting.large > 0.0 && self.rng.random_bool(self.setting.large) {
-            spec.cores = self.rng.random_range(1..=2);
-            spec.limits.memory_bytes_max = self.rng.random_range(0..=3) << 30;
+        let is_single = spec.replicas == 1 && spec.program.is_none();
+        if self.setting.large > 0.0 && is_single && self.rng.random_bool(self.setting.large) {
+            let most = self.hosts.iter().map(Host::usable).max().unwrap_or(1) as u64;
+            spec.cores = self.rng.random_range(1..=2).min(u16::try_from(most).unwrap_or(1));
+            spec.limits.memory_bytes_max = self.rng.random_range(0..=3).min(2 * most) << 30;
         }
         if let Some(crowd) = self.setting.crowd {
             let count = if self.submitted == 1 { crowd } else { 1 };
@@ -647,6 +653,11 @@ impl Lab {
             let after = self.up_to(Duration::from_secs(60));
             self.plan(after, Happening::Cancel);
         }
+    }
+
+    /// On so many a program can run at once, if no owner comes.
+    fn places(&self) -> u32 {
+        self.hosts.iter().map(|host| u32::try_from(host.usable()).unwrap_or(0)).sum()
     }
 
     fn cancel(&mut self) {
@@ -689,7 +700,7 @@ impl Lab {
             .filter(|host| host.agent.as_ref().is_none_or(agent::Agent::has_guests))
             .map(|host| (host.id, status(host), &host.places))
             .collect();
-        format!("{left:#?} {hosts:#?}")
+        format!("{left:?} {hosts:?}")
     }
 
     fn check_end(&self) {
@@ -710,7 +721,10 @@ impl Lab {
             let is_known = record.state != SubprogramState::Queued;
             holds!(AcknowledgedDurable, is_known, "{id} was forgotten");
         }
-        self.witness.check_results(&self.store, self.setting.failures > 0.0);
+        // A keeper's death is told as the guest's.
+        let keepers_die = self.chances.counts.contains_key(&Trouble::KeeperDeath);
+        let fail = self.setting.failures > 0.0 || keepers_die;
+        self.witness.check_results(&self.store, fail);
         self.store.check_nothing_is_left();
     }
 

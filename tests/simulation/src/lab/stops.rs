@@ -39,6 +39,7 @@ impl Lab {
         if self.hosts[index].hears() {
             self.wake(index);
             self.tell(index, Event::Woke);
+            self.let_go(index);
             self.goes_on(index);
         }
     }
@@ -95,6 +96,15 @@ impl Lab {
             return;
         }
         self.wake(index);
+        self.let_go(index);
+        if !self.hosts[index].owner_here {
+            self.resume(index);
+        }
+        self.goes_on(index);
+    }
+
+    /// The supervisor hears from the agent again.
+    fn let_go(&mut self, index: usize) {
         let now = self.now;
         for at in 0..self.hosts[index].places.len() {
             let place = &mut self.hosts[index].places[at];
@@ -104,9 +114,5 @@ impl Lab {
                 self.keeper_will(index, at, keeper, work, Duration::from_millis(2));
             }
         }
-        if !self.hosts[index].owner_here {
-            self.resume(index);
-        }
-        self.goes_on(index);
     }
 }

@@ -9,6 +9,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::guest::GuestAt;
 
+/// A lease, as an agent counts it.
+const COUNTED: Duration = Duration::from_millis(9_800);
+
 /// The shell, the keepers and the coordinator in one: carries effects out,
 /// and checks every promise after every step.
 struct World {
@@ -158,7 +161,7 @@ impl World {
             reactions: BTreeMap::new(),
             may_undo: false,
             asked: vec![],
-            lease_until: Some(at(0) + LEASE),
+            lease_until: Some(at(0) + COUNTED),
             greeted: at(0),
             sent: BTreeMap::new(),
             newest: 0,
@@ -325,7 +328,7 @@ impl World {
                 self.tell(Event::LinkDown);
             }
             Step::Welcome if self.linked => {
-                self.lease_until = self.lease_until.max(Some(self.greeted + LEASE));
+                self.lease_until = self.lease_until.max(Some(self.greeted + COUNTED));
                 let keep: Vec<u32> =
                     self.accepted.difference(&self.ended).map(|f| f.number).collect();
                 self.tell(welcome(&keep));
@@ -355,7 +358,7 @@ impl World {
     fn answer_heartbeats(&mut self) {
         for sequence in std::mem::take(&mut self.asked) {
             if self.linked {
-                self.lease_until = self.lease_until.max(Some(self.sent[&sequence] + LEASE));
+                self.lease_until = self.lease_until.max(Some(self.sent[&sequence] + COUNTED));
                 self.tell(frame(CoordinatorFrame::HeartbeatAck { sequence }));
             }
         }
