@@ -48,21 +48,21 @@ impl Job {
         let kind = random.random_range(0..10);
         let (work, on_busy) = match kind {
             0..4 => {
-                let steps = random.random_range(10..100);
+                let steps = random.random_range(5..60);
                 let on_busy = OnBusy::suspend(Some(short), Reaction::Retreat);
                 (Work::Sums { count, first, steps }, on_busy)
             }
             4..6 => {
-                let steps = random.random_range(10..100);
+                let steps = random.random_range(5..60);
                 (Work::Sums { count, first, steps }, OnBusy::at_once(Reaction::Retreat))
             }
             6..8 => {
-                let steps = random.random_range(100..400);
+                let steps = random.random_range(50..250);
                 let on_busy = OnBusy::suspend(Some(short), Reaction::Migrate);
                 (Work::Sums { count: count.min(4), first, steps }, on_busy)
             }
             _ => {
-                let rounds = random.random_range(10..60);
+                let rounds = random.random_range(5..40);
                 let then = if kind == 8 { Reaction::Migrate } else { Reaction::Rollback };
                 (Work::Ring { first, rounds }, OnBusy::suspend(Some(short), then))
             }

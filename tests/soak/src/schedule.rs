@@ -163,8 +163,8 @@ impl Schedule {
         let victim = match self.random.random_range(0..13) {
             0..4 => Victim::Worker(host),
             4..6 => Victim::Supervisor(host),
-            6..9 => Victim::Keeper(host),
-            9..11 => Victim::Coordinator,
+            6..10 => Victim::Keeper(host),
+            10 => Victim::Coordinator,
             _ => Victim::Collector,
         };
         Fault::Kill(victim, back)
@@ -173,8 +173,8 @@ impl Schedule {
     fn stop(&mut self, host: usize) -> Fault {
         let lasts = self.span(STOPPED_S);
         let victim = match self.random.random_range(0..7) {
-            0..4 => Victim::Worker(host),
-            4 => Victim::Supervisor(host),
+            0..5 => Victim::Worker(host),
+            5 => Victim::Supervisor(host),
             _ => Victim::Coordinator,
         };
         Fault::Stop(victim, lasts)
