@@ -86,15 +86,14 @@ impl Job {
 
     /// As it is submitted; the guests' program is staged already.
     pub fn spec(&self, guest: ContentHash, guest_bytes: u64) -> JobSpec {
-        let words = match self.work {
-            Work::Sums { first, steps, .. } => {
-                ["sum".to_owned(), first.to_string(), steps.to_string(), "{i}".to_owned()].to_vec()
-            }
-            Work::Ring { first, rounds } => {
-                ["ring".to_owned(), first.to_string(), rounds.to_string()].to_vec()
-            }
+        let (what, first, steps) = match self.work {
+            Work::Sums { first, steps, .. } => ("sum", first, steps),
+            Work::Ring { first, rounds } => ("ring", first, rounds),
         };
-        let command = [vec![format!("./{GUEST}")], words].concat();
+        // Its own number, and not what gleaner calls it, which is another's once a store
+        // has gone back.
+        let command = format!("./{GUEST} {what} {first} {steps} {} {{i}}", self.number);
+        let command = command.split(' ').map(str::to_owned).collect();
         let indexes = IndexRange { first: 0, last: self.subprograms() - 1, step: 1 };
         let mut spec = JobSpec::new(command, indexes);
         spec.name = format!("soak-{}", self.number);
