@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::cgroup;
 use crate::daemon::{Daemon, Home};
-use crate::network::{Namespace, address};
+use crate::network::{Namespace, address, change_address};
 use crate::small_disk::SmallDisk;
 use crate::terminal::Terminal;
 use crate::wait;
@@ -296,11 +296,9 @@ impl LabHost {
     /// There is no network of the host's own.
     pub fn change_address(&mut self) -> Result<()> {
         let network = self.network.clone().context("the host has no network of its own")?;
-        let old = format!("{}/16", address(self.number, self.generation));
+        let old = self.address();
         self.generation += 1;
-        let new = format!("{}/16", address(self.number, self.generation));
-        network.ip(&["addr", "add", &new, "dev", "eth0"])?;
-        network.ip(&["addr", "del", &old, "dev", "eth0"])
+        change_address(&network, &old, &self.address())
     }
 }
 

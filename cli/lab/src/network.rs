@@ -51,19 +51,31 @@ impl Namespace {
         Ok(self.ask(&["link", "show", "dev", device])?.contains(" state UP "))
     }
 
+    /// Sets what the kernel does in this network: files below `/proc/sys/net`.
+    fn configure(&self, settings: &[(String, &str)]) -> std::io::Result<Vec<std::io::Result<()>>> {
+        let write = || {
+            self.enter()?;
+            let set = |(name, value): &(String, &str)| {
+                std::fs::write(format!("/proc/sys/net/{name}"), value)
+            };
+            Ok(settings.iter().map(set).collect())
+        };
+        let done = std::thread::scope(|scope| scope.spawn(write).join());
+        done.unwrap_or_else(|_| Err(std::io::Error::other("a thread died")))
+    }
+
     /// A switch looks into no packet; where the kernel can filter what a bridge
     /// passes on, it would for each.
     fn ask_no_firewall(&self) -> std::io::Result<()> {
-        let switch_off = || {
-            self.enter()?;
-            for of in FIREWALLS {
-                // Where it may not be switched off, it only takes longer.
-                let _ = std::fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{of}"), "0");
-            }
-            Ok(())
-        };
-        let done = std::thread::scope(|scope| scope.spawn(switch_off).join());
-        done.unwrap_or_else(|_| Err(std::io::Error::other("a thread died")))
+        // Where it may not be switched off, it only takes longer.
+        let off = FIREWALLS.map(|of| (format!("bridge/bridge-nf-call-{of}"), "0"));
+        self.configure(&off).map(drop)
+    }
+
+    /// A second address outlives the first, which some kernels' defaults let it not.
+    fn keep_second_addresses(&self) -> std::io::Result<()> {
+        let on = ("ipv4/conf/eth0/promote_secondaries".to_owned(), "1");
+        self.configure(&[on])?.into_iter().collect()
     }
 
     /// Moves the calling thread here; usable between fork and exec.
@@ -124,6 +136,7 @@ impl Network {
         let plug = ["peer", "name", "eth0", "mtu", MTU, "netns", name];
         self.switch.ip(&[&cable[..], &plug].concat())?;
         self.switch.ip(&["link", "set", name, "master", "lab", "up"])?;
+        host.keep_second_addresses().context("cannot set up a host's network")?;
         host.ip(&["addr", "add", &format!("{}/16", address(number, 0)), "dev", "eth0"])?;
         host.ip(&["link", "set", "eth0", "up"])?;
         wait::until(&format!("{name} is plugged in"), wait::PATIENCE, || {
@@ -138,6 +151,15 @@ pub fn address(number: usize, generation: u8) -> String {
     format!("10.77.{}.{}", generation + 1, number + 1)
 }
 
+/// Gives a host another address of the bridge's.
+///
+/// # Errors
+/// The kernel or `ip` refuses.
+pub(crate) fn change_address(host: &Namespace, from: &str, to: &str) -> Result<()> {
+    host.ip(&["addr", "add", &format!("{to}/16"), "dev", "eth0"])?;
+    host.ip(&["addr", "del", &format!("{from}/16"), "dev", "eth0"])
+}
+
 fn ip(arguments: &[&str]) -> Result<String> {
     let output = Command::new("ip").args(arguments).output().context("cannot run `ip`")?;
     if !output.status.success() {
@@ -150,6 +172,18 @@ fn ip(arguments: &[&str]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_that_changes_its_address_has_the_new_one() {
+        if crate::lab::own_mounts().is_err() {
+            return gleaner_skip::without_lab("namespaces need root");
+        }
+        let network = Network::create().unwrap();
+        let host = network.plug("host1", 1).unwrap();
+        change_address(&host, &address(1, 0), &address(1, 1)).unwrap();
+        let shown = host.ask(&["addr", "show", "dev", "eth0"]).unwrap();
+        assert!(shown.contains("10.77.2.2/16") && !shown.contains("10.77.1.2/16"), "{shown}");
+    }
 
     #[test]
     fn the_switch_is_known_by_one_address_whoever_is_plugged_in() {

@@ -48,21 +48,21 @@ impl Job {
         let kind = random.random_range(0..10);
         let (work, on_busy) = match kind {
             0..4 => {
-                let steps = random.random_range(10..100);
+                let steps = random.random_range(5..60);
                 let on_busy = OnBusy::suspend(Some(short), Reaction::Retreat);
                 (Work::Sums { count, first, steps }, on_busy)
             }
             4..6 => {
-                let steps = random.random_range(10..100);
+                let steps = random.random_range(5..60);
                 (Work::Sums { count, first, steps }, OnBusy::at_once(Reaction::Retreat))
             }
             6..8 => {
-                let steps = random.random_range(100..400);
+                let steps = random.random_range(50..250);
                 let on_busy = OnBusy::suspend(Some(short), Reaction::Migrate);
                 (Work::Sums { count: count.min(4), first, steps }, on_busy)
             }
             _ => {
-                let rounds = random.random_range(10..60);
+                let rounds = random.random_range(5..40);
                 let then = if kind == 8 { Reaction::Migrate } else { Reaction::Rollback };
                 (Work::Ring { first, rounds }, OnBusy::suspend(Some(short), then))
             }
@@ -86,15 +86,14 @@ impl Job {
 
     /// As it is submitted; the guests' program is staged already.
     pub fn spec(&self, guest: ContentHash, guest_bytes: u64) -> JobSpec {
-        let words = match self.work {
-            Work::Sums { first, steps, .. } => {
-                ["sum".to_owned(), first.to_string(), steps.to_string(), "{i}".to_owned()].to_vec()
-            }
-            Work::Ring { first, rounds } => {
-                ["ring".to_owned(), first.to_string(), rounds.to_string()].to_vec()
-            }
+        let (what, first, steps) = match self.work {
+            Work::Sums { first, steps, .. } => ("sum", first, steps),
+            Work::Ring { first, rounds } => ("ring", first, rounds),
         };
-        let command = [vec![format!("./{GUEST}")], words].concat();
+        // Its own number, and not what gleaner calls it, which is another's once a store
+        // has gone back.
+        let command = format!("./{GUEST} {what} {first} {steps} {} {{i}}", self.number);
+        let command = command.split(' ').map(str::to_owned).collect();
         let indexes = IndexRange { first: 0, last: self.subprograms() - 1, step: 1 };
         let mut spec = JobSpec::new(command, indexes);
         spec.name = format!("soak-{}", self.number);

@@ -60,12 +60,12 @@ const UNFINISHED_BY_PLACE: u32 = 2;
 /// The agents dial the relay, which has the port beside the coordinator's.
 const RELAY_PORT: u16 = 4434;
 
-/// What no soak can do to a lab: one line each.
-pub const SKIPPED: [&str; 2] = [
-    "jumps of the wall clock: all processes of a machine have one, and ours is not the lab's alone",
-    "a coordinator restored from a backup: what was accepted since is lost as it should be, and \
-     this witness cannot tell that from what must not be",
-];
+/// What no soak can do to a lab.
+const NO_JUMPS: &str =
+    "jumps of the wall clock: all processes of a machine have one, and ours is not the lab's alone";
+
+/// What this `glean` cannot do.
+const NO_BACKUPS: &str = "backups: this glean has no `coordinator backup`";
 
 /// `Err(missing)`: this machine does not allow such a lab.
 type Started = std::result::Result<World, String>;
@@ -79,6 +79,9 @@ pub fn run(plan: &Plan) -> Result<std::result::Result<Report, String>> {
         Ok(world) => world,
         Err(missing) => return Ok(Err(missing)),
     };
+    let backups = world.has_backups()?;
+    let skipped = [Some(NO_JUMPS), (!backups).then_some(NO_BACKUPS)];
+    let skipped = skipped.into_iter().flatten().map(str::to_owned).collect();
     let before = Taken::by(&world.lab);
     let watcher = Watcher::start(world.lab.hosts.iter().map(gleaner_lab::LabHost::data).collect());
     let begun = Clock.now();
@@ -108,7 +111,7 @@ pub fn run(plan: &Plan) -> Result<std::result::Result<Report, String>> {
         minutes,
         faults,
         missed,
-        skipped: SKIPPED.map(str::to_owned).to_vec(),
+        skipped,
         datagrams: [relayed, met[0], met[1], met[2], met[3]],
         jobs,
         unheard,

@@ -68,6 +68,10 @@ pub enum Fault {
     },
     /// The host gets another address.
     Address(usize),
+    /// A backup of the coordinator's store is made while it runs.
+    Backup,
+    /// The coordinator is killed, goes back to the last backup, and starts after so long.
+    Restore(Duration),
 }
 
 impl Fault {
@@ -103,6 +107,8 @@ impl Fault {
             Self::Drain { now: false, .. } => "drain",
             Self::Drain { now: true, .. } => "drain now",
             Self::Address(_) => "change of address",
+            Self::Backup => "backup",
+            Self::Restore(_) => "restored from a backup",
         }
     }
 }
@@ -153,8 +159,11 @@ impl Schedule {
             }
             72..79 => Fault::FullDisk(self.disk(host), lasts),
             79..94 => Fault::Owner(host, self.random.random_range(1..8)),
-            94..98 => Fault::Drain { host, now: self.random.random(), span: lasts },
-            _ => Fault::Address(host),
+            94..97 => Fault::Drain { host, now: self.random.random(), span: lasts },
+            97 => Fault::Address(host),
+            98 => Fault::Backup,
+            _ if self.random.random_bool(0.5) => Fault::Restore(self.span(BACK_S)),
+            _ => Fault::Backup,
         }
     }
 
@@ -163,8 +172,8 @@ impl Schedule {
         let victim = match self.random.random_range(0..13) {
             0..4 => Victim::Worker(host),
             4..6 => Victim::Supervisor(host),
-            6..9 => Victim::Keeper(host),
-            9..11 => Victim::Coordinator,
+            6..10 => Victim::Keeper(host),
+            10 => Victim::Coordinator,
             _ => Victim::Collector,
         };
         Fault::Kill(victim, back)
@@ -173,8 +182,8 @@ impl Schedule {
     fn stop(&mut self, host: usize) -> Fault {
         let lasts = self.span(STOPPED_S);
         let victim = match self.random.random_range(0..7) {
-            0..4 => Victim::Worker(host),
-            4 => Victim::Supervisor(host),
+            0..5 => Victim::Worker(host),
+            5 => Victim::Supervisor(host),
             _ => Victim::Coordinator,
         };
         Fault::Stop(victim, lasts)
@@ -215,7 +224,7 @@ mod tests {
     fn a_thousand_faults_are_of_every_kind_and_hit_every_host() {
         let faults: Vec<_> = Schedule::new(1, 4).take(1_000).map(|(_, fault)| fault).collect();
         let kinds: BTreeSet<_> = faults.iter().map(Fault::kind).collect();
-        assert_eq!(kinds.len(), 23, "{kinds:?}");
+        assert_eq!(kinds.len(), 25, "{kinds:?}");
         let cut = faults
             .iter()
             .filter_map(|it| if let Fault::Cut(host, _) = it { Some(host) } else { None });

@@ -42,14 +42,16 @@ pub struct Means {
 struct Submitted {
     id: JobId,
     job: Job,
+    /// When its user knew that it was accepted.
     at: Moment,
-    cancelled: bool,
     ended: bool,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     jobs: Mutex<Vec<Submitted>>,
+    /// By the numbers of jobs: they may have been cancelled.
+    cancelled: Mutex<BTreeSet<u64>>,
     asks: Mutex<VecDeque<Request>>,
     enough: AtomicBool,
     stop: AtomicBool,
@@ -90,14 +92,23 @@ impl User {
         jobs + locked(&self.shared.asks).len()
     }
 
+    /// The coordinator's store is as it was then: what it accepted since is not known
+    /// any more, and what has ended since may have to run again.
+    pub fn went_back(&self, to: Moment) {
+        let mut jobs = locked(&self.shared.jobs);
+        jobs.retain(|job| job.at < to);
+        jobs.iter_mut().for_each(|job| job.ended = false);
+    }
+
     /// # Errors
     /// The user has died, or the coordinator does not tell.
     pub fn settle(self) -> Result<Settled> {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the user died"))?;
         let jobs = std::mem::take(&mut *locked(&self.shared.jobs));
+        let cancelled = std::mem::take(&mut *locked(&self.shared.cancelled));
         let client = BlockingClient::connect(&self.means.identity, Some(&self.means.address))?;
-        Settled::read(&client, self.means.seed, &jobs)
+        Settled::read(&client, self.means.seed, &jobs, &cancelled)
     }
 }
 
@@ -151,32 +162,26 @@ impl AtWork {
             if let Reply::Job(row) = answer(client, &Request::Job(id))?
                 && row.summary.state.has_ended()
             {
-                self.change(id, |job| job.ended = true);
+                let mut jobs = locked(&self.shared.jobs);
+                jobs.iter_mut().filter(|job| job.id == id).for_each(|job| job.ended = true);
             }
         }
         Ok(())
     }
 
     fn change_minds(&self, client: &BlockingClient) -> Result<()> {
-        let now = Clock.now();
+        let (now, cancelled) = (Clock.now(), locked(&self.shared.cancelled).clone());
         let is_due = |job: &&Submitted| {
-            let after = job.job.cancelled_after;
-            !job.ended && !job.cancelled && after.is_some_and(|after| now.since(job.at) > after)
+            let after = job.job.cancelled_after.filter(|_| !cancelled.contains(&job.job.number));
+            !job.ended && after.is_some_and(|after| now.since(job.at) > after)
         };
-        let due: Vec<_> =
-            locked(&self.shared.jobs).iter().filter(is_due).map(|job| job.id).collect();
-        for id in due {
-            // Also if no answer comes: it may have been cancelled.
-            self.change(id, |job| job.cancelled = true);
-            answer(client, &Request::Cancel(id))?;
+        let due: Vec<_> = locked(&self.shared.jobs).iter().filter(is_due).cloned().collect();
+        for job in due {
+            // Also if no answer comes.
+            locked(&self.shared.cancelled).insert(job.job.number);
+            answer(client, &Request::Cancel(job.id))?;
         }
         Ok(())
-    }
-
-    fn change(&self, id: JobId, change: impl FnOnce(&mut Submitted)) {
-        if let Some(job) = locked(&self.shared.jobs).iter_mut().find(|job| job.id == id) {
-            change(job);
-        }
     }
 
     fn submit(&mut self, client: &BlockingClient) -> Result<()> {
@@ -188,10 +193,10 @@ impl AtWork {
             let job = Job::draw(self.means.seed, self.next);
             self.next += 1;
             let spec = job.spec(hash, self.means.guest.len() as u64);
-            let at = Clock.now();
             match answer(client, &Request::Submit(Box::new(spec)))? {
                 Reply::Submitted(id) => {
-                    let submitted = Submitted { id, job, at, cancelled: false, ended: false };
+                    let at = Clock.now();
+                    let submitted = Submitted { id, job, at, ended: false };
                     locked(&self.shared.jobs).push(submitted);
                 }
                 // Full disks are a reason.
@@ -236,24 +241,27 @@ pub struct Settled {
 }
 
 impl Settled {
-    fn read(client: &BlockingClient, seed: u64, accepted: &[Submitted]) -> Result<Self> {
+    fn read(
+        client: &BlockingClient,
+        seed: u64,
+        accepted: &[Submitted],
+        cancelled: &BTreeSet<u64>,
+    ) -> Result<Self> {
         let mut settled = Self::default();
         let listed = client.rows(&Request::Jobs)?.into_iter();
         let listed =
             listed.filter_map(|row| if let Reply::Job(row) = row { Some(*row) } else { None });
         let listed: BTreeMap<JobId, JobRow> = listed.map(|row| (row.job, row)).collect();
-        for job in accepted.iter().filter(|job| !listed.contains_key(&job.id)) {
-            settled.lost.push(format!("job {} was accepted and is not known", job.id));
+        for Submitted { id, job, .. } in accepted {
+            if listed.get(id).and_then(|row| Job::named(seed, &row.name)).as_ref() != Some(job) {
+                settled.lost.push(format!("job {id} was accepted and is not known"));
+            }
         }
         for (id, row) in &listed {
-            let ours = accepted.iter().find(|job| job.id == *id);
-            let Some(job) = ours.map(|job| job.job.clone()).or_else(|| Job::named(seed, &row.name))
-            else {
-                continue;
-            };
+            let Some(job) = Job::named(seed, &row.name) else { continue };
             settled.jobs += 1;
-            settled.unheard += usize::from(ours.is_none());
-            settled.job(client, &job, row, ours.is_some_and(|job| job.cancelled))?;
+            settled.unheard += usize::from(!accepted.iter().any(|ours| ours.id == *id));
+            settled.job(client, &job, row, cancelled.contains(&job.number))?;
         }
         Ok(settled)
     }
@@ -298,7 +306,7 @@ impl Settled {
         self.retreats += u64::from(row.retreats);
         match row.state {
             SubprogramState::Succeeded => {
-                self.succeeded.insert(Subprogram { job: id.job.0, index: id.index });
+                self.succeeded.insert(Subprogram { job: job.number, index: id.index });
                 let printed = printed(client, id)?;
                 let expected = job.answer(id.index);
                 if printed != expected {

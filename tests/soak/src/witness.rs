@@ -15,17 +15,17 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-/// A subprogram by job and index.
+/// A subprogram by its job's number in the soak, which is not the coordinator's, and
+/// its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Subprogram {
-    pub job: u32,
+    pub job: u64,
     pub index: u32,
 }
 
 impl Subprogram {
-    /// From how gleaner spells it: `12`, or `12.3`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (job, index) = text.split_once('.').unwrap_or((text, "0"));
+    fn parse(text: &str) -> Option<Self> {
+        let (job, index) = text.split_once('.')?;
         Some(Self { job: job.parse().ok()?, index: index.parse().ok()? })
     }
 }
@@ -308,12 +308,5 @@ mod tests {
         }
         assert_eq!(stream.stamps, [100, 120, 140]);
         assert_eq!((stream.torn, stream.ended), (1, true));
-    }
-
-    #[test]
-    fn a_job_of_one_is_its_first_subprogram() {
-        assert_eq!(Subprogram::parse("7"), Some(Subprogram { job: 7, index: 0 }));
-        assert_eq!(Subprogram::parse("12.3"), Some(JOB));
-        assert_eq!(Subprogram::parse(""), None);
     }
 }

@@ -56,6 +56,8 @@ pub struct World {
     pub user: User,
     later: BTreeMap<(Moment, u64), Later>,
     laters: u64,
+    /// When the last backup was begun.
+    saved: Option<Moment>,
     /// Links that are down, or work one way only.
     cut: BTreeSet<usize>,
     random: StdRng,
@@ -79,6 +81,7 @@ impl World {
             user,
             later: BTreeMap::new(),
             laters: 0,
+            saved: None,
             cut: BTreeSet::new(),
             random: StdRng::seed_from_u64(seed),
             looked: Clock.now(),
@@ -164,6 +167,8 @@ impl World {
                 true
             }
             Fault::Address(host) => self.change_address(host)?,
+            Fault::Backup => self.back_up()?,
+            Fault::Restore(back) => self.go_back(back)?,
         };
         self.note(&format!("{}{fault:?}", if done { "" } else { "nothing to hit: " }));
         Ok(done)
@@ -387,6 +392,57 @@ impl World {
         found.fill()?;
         self.after(span, Later::Free(disk));
         Ok(true)
+    }
+
+    // ── backups ────────────────────────────────────────────────────────────
+
+    /// Can this `glean` make backups?
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub fn has_backups(&self) -> Result<bool> {
+        let asked = self.lab.run(&["coordinator", "backup", "--help"])?;
+        Ok(asked.status.success()
+            && String::from_utf8_lossy(&asked.stdout).contains("coordinator backup"))
+    }
+
+    /// `glean coordinator .. FILE` with the lab's coordinator's configuration: did it?
+    fn with_backup(&mut self, what: &[&str]) -> Result<bool> {
+        let config = self.lab.dir().join("coordinator.toml").display().to_string();
+        let file = self.lab.dir().join("coordinator.backup").display().to_string();
+        let words = [&["coordinator", "--config", &config], what, &[&file]].concat();
+        let done = self.lab.run(&words)?;
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            self.note(&format!("{}: {said}", what.join(" ")));
+            if !self.disks_full() {
+                self.deaths.push(format!("coordinator {}: {said}", what.join(" ")));
+            }
+        }
+        Ok(done.status.success())
+    }
+
+    fn back_up(&mut self) -> Result<bool> {
+        if self.lab.coordinator.is_none() || !self.has_backups()? {
+            return Ok(false);
+        }
+        let begun = Clock.now();
+        let done = self.with_backup(&["backup", "--force"])?;
+        self.saved = if done { Some(begun) } else { self.saved };
+        Ok(done)
+    }
+
+    fn go_back(&mut self, back: Duration) -> Result<bool> {
+        let Some(saved) = self.saved.filter(|_| self.lab.coordinator.is_some()) else {
+            return Ok(false);
+        };
+        self.lab.coordinator = None;
+        let done = self.with_backup(&["restore"])?;
+        if done {
+            self.user.went_back(saved);
+        }
+        self.after(back, Later::Start(Victim::Coordinator));
+        Ok(done)
     }
 
     fn drain(&self, host: usize, drained: bool, now: bool) {

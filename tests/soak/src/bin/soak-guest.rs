@@ -23,11 +23,15 @@ const STEP: Duration = Duration::from_millis(20);
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let mut log = Log::begin();
-    let done = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["sum", first, steps, index] => sum(&mut log, first, steps, index),
-        ["ring", first, rounds] => ring(&log, first, rounds),
-        _ => Err("expected: sum FIRST STEPS INDEX, or ring FIRST ROUNDS".into()),
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let [what, first, steps, job, index] = words[..] else {
+        eprintln!("soak-guest: expected sum or ring, FIRST, STEPS, JOB and INDEX");
+        return ExitCode::from(2);
+    };
+    let mut log = Log::begin(&format!("{job}.{index}"));
+    let done = match what {
+        "sum" => sum(&mut log, first, steps, index),
+        _ => ring(&log, first, steps),
     };
     match done {
         Ok(()) => {
@@ -45,9 +49,8 @@ fn main() -> ExitCode {
 struct Log(Option<File>);
 
 impl Log {
-    fn begin() -> Self {
+    fn begin(name: &str) -> Self {
         let mut log = Self(File::options().create(true).append(true).open("witness").ok());
-        let name = std::env::var("GLEAN_SUBPROGRAM").unwrap_or_default();
         log.say(&format!("start {name}"));
         log
     }
