@@ -176,6 +176,7 @@ impl Core {
             kernel: facts.kernel.clone(),
             missing: facts.missing.clone(),
             machine: Machine::clone(&facts.machine),
+            troubles: self.troubles(now, id),
         })
     }
 
