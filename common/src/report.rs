@@ -245,6 +245,8 @@ pub struct WorkstationRow {
     pub kernel: String,
     pub missing: Vec<String>,
     pub machine: Machine,
+    /// What somebody should see to: a full disk, a second machine with its identity.
+    pub troubles: Vec<String>,
 }
 
 /// What a user has used of the lab, beside their share of it.

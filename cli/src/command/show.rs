@@ -455,6 +455,7 @@ pub(super) mod tests {
             kernel: "6.12".into(),
             missing: vec!["logind: no system bus".into()],
             machine: Machine::default(),
+            troubles: vec![],
         };
         insta::assert_snapshot!(text(&workstations(&[row])), @r"
         NUMBER  NAME    STATE  FOR   GUESTS  SLOTS  CORES  LOAD  MEMORY    SPEED  REASON
@@ -490,6 +491,7 @@ pub(super) mod tests {
             kernel: "6.12".into(),
             missing: missing.iter().map(|line| (*line).into()).collect(),
             machine: gleaner_common::machine::Machine::default(),
+            troubles: vec![],
         };
         let rows = [
             row(1, "ws-001", WorkstationState::Busy, "pts/3, 2 s ago", &["logind: no system bus"]),

@@ -32,7 +32,7 @@ pub enum WorkstationsCommand {
   glean workstations drain ws-042
   glean workstations drain ws-042 --now     guests of jobs that migrate move away at once")]
     Drain(DrainArgs),
-    /// Place subprograms on a drained workstation again.
+    /// Place subprograms on a workstation again that is drained or rests, or was another machine's.
     #[command(after_help = "Example:\n  glean workstations undrain ws-042")]
     Undrain(OneArgs),
     /// Take a workstation's key away: the name is free then.
@@ -163,6 +163,7 @@ mod tests {
                     critical_celsius: Some(100.0),
                 }],
             },
+            troubles: vec![],
         };
         insta::assert_snapshot!(described(&row).join("\n"), @r"
         w3 ws-042: busy for 75 s: load 2.10, over 0.25, `matlab` of uid 1000

@@ -201,6 +201,10 @@ impl Blame {
 
     /// Where the next of a job is not sent while it has a choice.
     pub(crate) fn suspected(&self, now: Moment, job: JobId, user: &str) -> Vec<WorkstationId> {
+        // Mostly nothing is suspected of anything.
+        if self.ends.is_empty() {
+            return vec![];
+        }
         let of = [self.jobs.get(&job), self.users.get(user)];
         let mut all: Vec<_> = of.into_iter().flatten().flat_map(|it| it.suspected(now)).collect();
         all.sort_unstable();

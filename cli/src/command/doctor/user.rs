@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use gleaner_agent::doctor::Check;
-use gleaner_common::report::HealthRow;
+use gleaner_common::report::{HealthRow, WorkstationRow};
 use gleaner_common::time::{Spoken, WallTime};
 use gleaner_common::wire::{Reply, Request};
 use gleaner_shell::clock::Clock;
@@ -57,9 +57,24 @@ pub(super) fn checks(access: &Access) -> Vec<Check> {
                 format!("{trust}; it knows us as {} {}", row.role.name(), row.you),
             ));
             checks.extend(of_lab(&row, Clock.wall()));
+            let rows = ask(access, async |client| {
+                ask::rows(client, &Request::Workstations, |reply| {
+                    if let Reply::Workstation(row) = reply { Some(*row) } else { None }
+                })
+                .await
+            });
+            checks.extend(rows.iter().flatten().flat_map(of_workstation));
         }
     }
     checks
+}
+
+/// What somebody should see to there.
+fn of_workstation(row: &WorkstationRow) -> impl Iterator<Item = Check> + '_ {
+    let repair = "see to it there; `glean workstations undrain NAME` has it used again at once";
+    row.troubles
+        .iter()
+        .map(move |what| Check::lacking("workstation", format!("{}: {what}", row.name), repair))
 }
 
 fn of_lab(row: &HealthRow, now: WallTime) -> Vec<Check> {

@@ -181,6 +181,7 @@ impl Core {
                 .chain(unknown_line(&workstation.unknown))
                 .collect(),
             machine: Machine::clone(&facts.machine),
+            troubles: self.troubles(now, id),
         })
     }
 

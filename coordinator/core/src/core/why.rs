@@ -116,17 +116,11 @@ impl Core {
             Standing::Silent => {
                 format!("not heard from for {}", Spoken(now.since(workstation.heard)))
             }
-            Standing::Resting => match (&workstation.blamed, &workstation.rest) {
-                (Some((until, reason)), _) => {
-                    format!("rests for {} more: {reason}", Spoken(until.since(now)))
-                }
-                (None, Some((_, reason))) => format!("returned work just now: {reason}"),
-                (None, None) => "returned work just now".to_owned(),
+            Standing::Resting => match &workstation.rest {
+                Some((_, reason)) => format!("returned work just now: {reason}"),
+                None => String::new(),
             },
-            Standing::Unready => {
-                let why = workstation.facts.unready.as_deref().unwrap_or_default();
-                format!("not ready: {why}")
-            }
+            Standing::Unready => String::new(),
             Standing::NoSlots if places == 0 => "it offers no places".to_owned(),
             Standing::NoSlots => format!("no core is free of its owner: {presence}"),
             Standing::Full => {
@@ -139,26 +133,34 @@ impl Core {
             },
             Standing::Free => format!("idle: {presence}"),
         };
-        let accusers = self.blame.accusers(now, id);
-        let reason = if accusers.is_empty() || workstation.blamed.is_some() {
-            reason
-        } else {
-            format!("{reason}; what {} submits fails here and works elsewhere", accusers.join(", "))
-        };
         let is_told = self.pool.standing(id)? == Standing::Drained;
         let reason =
             if workstation.drained && !is_told { format!("{reason}; drained") } else { reason };
-        Some(match workstation.copy.as_ref().filter(|copy| copy.is_told(now)) {
-            Some(copy) => {
-                let (own, other) = (&workstation.facts.machine.hostname, &copy.host);
-                let span = Spoken(now.since(copy.since));
-                format!(
-                    "{reason}; two machines have its identity: {own}, and {other}, refused for \
-                     {span}"
-                )
+        let all = [reason].into_iter().filter(|reason| !reason.is_empty());
+        Some(all.chain(self.troubles(now, id)).collect::<Vec<_>>().join("; "))
+    }
+
+    /// What somebody should see to at a workstation.
+    pub(super) fn troubles(&self, now: Moment, id: WorkstationId) -> Vec<String> {
+        let Some(workstation) = self.pool.get(id) else { return vec![] };
+        let unready = workstation.facts.unready.as_ref().filter(|_| workstation.session.is_some());
+        let unready = unready.map(|why| format!("not ready: {why}"));
+        let accusers = self.blame.accusers(now, id);
+        let fails = match &workstation.blamed {
+            Some((until, reason)) if now < *until => {
+                Some(format!("rests for {} more: {reason}", Spoken(until.since(now))))
             }
-            None => reason,
-        })
+            _ if accusers.is_empty() => None,
+            _ => {
+                Some(format!("what {} submits fails here and works elsewhere", accusers.join(", ")))
+            }
+        };
+        let copy = workstation.copy.as_ref().filter(|copy| copy.is_told(now)).map(|copy| {
+            let (own, other) = (&workstation.facts.machine.hostname, &copy.host);
+            let span = Spoken(now.since(copy.since));
+            format!("two machines have its identity: {own}, and {other}, refused for {span}")
+        });
+        [unready, fails, copy].into_iter().flatten().collect()
     }
 
     fn why_placed(&self, now: Moment, fence: Fence) -> Option<Vec<String>> {
