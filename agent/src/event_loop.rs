@@ -16,10 +16,11 @@ use gleaner_agent_core::agent::{self, Agent, Event};
 use gleaner_agent_core::guest::{self, Effect, Exit, KeeperEvent};
 use gleaner_agent_core::occupancy::Observation;
 use gleaner_agent_core::spool::Recorded;
+use gleaner_agent_core::watchdog::{self, BEAT_EVERY, Vouch};
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_common::job::Outcome;
 use gleaner_common::program::HandoverReply;
-use gleaner_common::time::Moment;
+use gleaner_common::time::{Moment, Spoken};
 use gleaner_shell::clock::{Alarm, Clock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -60,6 +61,12 @@ pub(crate) struct EventLoop {
     alarm_at: Option<Moment>,
     /// Readable when we are told to stop.
     signals: UnixStream,
+    /// When the sensors were looked at last, and what was said of that.
+    looked: Moment,
+    vouched: Option<Vouch>,
+    lease_told: Option<Moment>,
+    /// How often the supervisor has frozen and killed in this one's stead.
+    doubted: (u64, u64),
     /// Events and observations not handled yet.
     queue: VecDeque<Event>,
     /// The connection that frames go to.
@@ -115,6 +122,10 @@ impl EventLoop {
             alarm: Alarm::new()?,
             alarm_at: None,
             signals,
+            looked: now,
+            vouched: None,
+            lease_told: None,
+            doubted: (0, 0),
             queue: VecDeque::new(),
             session: 0,
             trim_at: Some(now + TRIM_AFTER),
@@ -169,6 +180,7 @@ impl EventLoop {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => tracing::error!(%error, "cannot wait for events"),
             }
+            self.looked = Clock.now();
             let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
             let heard: Vec<usize> = keepers
                 .iter()
@@ -199,6 +211,50 @@ impl EventLoop {
         }
         self.settle();
         self.wake();
+        self.vouch();
+    }
+
+    /// What has been looked at is done with: guests may run on that word for a
+    /// while. The supervisor has frozen them if the last one came to its end.
+    fn vouch(&mut self) {
+        self.tell_lease();
+        let vouch = self.core.runs_guests().then(|| self.looked_now()).flatten();
+        let is_news = watchdog::is_news(self.vouched, vouch);
+        if let Some(beats) = self.site.beats.as_ref().filter(|_| is_news) {
+            beats.say(vouch);
+            let doubted = beats.doubted();
+            let before = std::mem::replace(&mut self.doubted, doubted);
+            if doubted != before {
+                let silent = self.vouched.map(|said| Spoken(self.looked.since(said.looked)));
+                let silent = silent.map(|silent| silent.to_string()).unwrap_or_default();
+                let killed = doubted.1 > before.1;
+                tracing::warn!(silent, killed, "the supervisor froze guests nobody vouched for");
+            }
+            self.vouched = vouch;
+        }
+    }
+
+    fn looked_now(&self) -> Option<Vouch> {
+        Some(Vouch { looked: self.looked, lease_end: self.core.lease_end()? })
+    }
+
+    fn tell_lease(&mut self) {
+        let lease = self.core.lease_end();
+        if let Some((beats, end)) = self.site.beats.as_ref().zip(lease)
+            && self.lease_told != lease
+        {
+            beats.lease_ends(end);
+            self.lease_told = lease;
+        }
+    }
+
+    /// Before a guest runs, somebody must know of it: a worker can be stopped at any
+    /// moment. That none runs any more is said only once it is so.
+    fn vouch_before(&mut self) {
+        self.tell_lease();
+        if self.vouched.is_none() && self.core.runs_guests() {
+            self.vouch();
+        }
     }
 
     fn set_alarm(&mut self) -> io::Result<()> {
@@ -212,7 +268,9 @@ impl EventLoop {
     }
 
     fn deadline(&self) -> Option<Moment> {
-        [self.core.deadline(), Some(self.senses.deadline()), self.trim_at, self.give_up_at]
+        let beats_at = self.vouched.map(|said| said.looked + BEAT_EVERY);
+        let senses_at = Some(self.senses.deadline());
+        [self.core.deadline(), senses_at, beats_at, self.trim_at, self.give_up_at]
             .into_iter()
             .flatten()
             .min()
@@ -282,6 +340,7 @@ impl EventLoop {
     }
 
     fn apply(&mut self, effects: Vec<Effect>) {
+        self.vouch_before();
         for effect in effects {
             let mut answers = Answers::default();
             self.carry_out(effect, &mut answers);

@@ -32,7 +32,7 @@ use crate::machine;
 use crate::moving::Mover;
 use crate::speed;
 use crate::spool::{Spool, SpoolError};
-use crate::supervisor::{self, HOPELESS};
+use crate::supervisor::{self, Beats, HOPELESS};
 
 /// Why the agent does not run.
 #[derive(Debug, thiserror::Error)]
@@ -84,16 +84,17 @@ pub fn run(config: AgentConfig) -> Result<ExitCode, AgentError> {
         missing
             .push("root: guests run as this user, and other users' terminals are not seen".into());
     }
-    let status =
-        supervisor::supervise(tree.as_ref(), || match work(&config, tree.as_ref(), &missing) {
+    let status = supervisor::supervise(tree.as_ref(), |beats| {
+        match work(&config, tree.as_ref(), &missing, beats) {
             Ok(LoopEnd::Stopped) => ExitCode::SUCCESS,
             Ok(LoopEnd::LinkDied) => ExitCode::FAILURE,
             Err(error) => {
                 tracing::error!("{}", one_line(&error));
                 ExitCode::from(HOPELESS)
             }
-        })
-        .map_err(AgentError::Fork)?;
+        }
+    })
+    .map_err(AgentError::Fork)?;
     drop(lock);
     Ok(status)
 }
@@ -103,6 +104,7 @@ fn work(
     config: &AgentConfig,
     tree: Option<&Tree>,
     missing: &[String],
+    beats: &Arc<Beats>,
 ) -> Result<LoopEnd, AgentError> {
     let now = crate::pause::Now { moment: Clock.now(), wall: Clock.wall() };
     let identity = Identity::load(&config.identity)?;
@@ -151,6 +153,7 @@ fn work(
         tree: tree.cloned(),
         limits,
         mover,
+        beats: Some(Arc::clone(beats)),
     };
     let attributes = crate::attributes::of_site(&config.attributes).unwrap_or_else(|why| {
         tracing::warn!("{why}");

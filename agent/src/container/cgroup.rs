@@ -113,6 +113,8 @@ impl Tree {
         let cpu = tree.legacy.iter().find(|legacy| legacy.controller == "cpu");
         set_idle(cpu.map_or(&tree.guests, |legacy| &legacy.guests), true);
         tree.clear()?;
+        // It may have been frozen by a supervisor that is dead.
+        let _ = fs::write(tree.guests.join("cgroup.freeze"), "0");
         Ok(tree)
     }
 
@@ -175,8 +177,18 @@ impl Tree {
             || self.legacy.iter().any(|have| have.controller == controller)
     }
 
+    /// What freezes all places at once, above what each of them is told, and what
+    /// kills them: to be written to.
+    ///
+    /// # Errors
+    /// One of the files cannot be opened.
+    pub(crate) fn guests_files(&self) -> io::Result<(File, File)> {
+        let open = |name: &str| OpenOptions::new().write(true).open(self.guests.join(name));
+        Ok((open("cgroup.freeze")?, open("cgroup.kill")?))
+    }
+
     /// Kills every guest and keeper, without waiting.
-    pub fn kill_all(&self) {
+    fn kill_all(&self) {
         // Nothing to kill if the file is gone; a failure shows when clearing.
         let _ = fs::write(self.guests.join("cgroup.kill"), "1");
     }
@@ -233,6 +245,21 @@ impl Tree {
         let _ = group.thaw();
         group.hurry(false);
         Ok(group)
+    }
+}
+
+/// What want of memory has done to a group so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Starvation {
+    kills: u64,
+    at_limit: u64,
+}
+
+impl Starvation {
+    /// Was something killed since then for the group's own limit? What is killed
+    /// because the machine is out of memory is not over its own.
+    pub fn is_beyond(self, before: Self) -> bool {
+        self.kills > before.kills && self.at_limit > before.at_limit
     }
 }
 
@@ -323,13 +350,20 @@ impl PlaceGroup {
         number_after(&fs::read_to_string(dir.join("memory.stat")).unwrap_or_default(), field)
     }
 
-    /// How often the kernel killed something here for want of memory.
-    pub fn oom_kills(&self) -> u64 {
-        let file = match self.legacy_dir("memory") {
-            Some(dir) => dir.join("memory.oom_control"),
-            None => self.path.join("memory.events"),
+    /// How often the kernel has killed something here, and how often the limit on
+    /// memory was in the way.
+    pub fn starvation(&self) -> Starvation {
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+        let Some(dir) = self.legacy_dir("memory") else {
+            let events = read(self.path.join("memory.events"));
+            let [kills, at_limit] = ["oom_kill", "oom"].map(|name| number_after(&events, name));
+            return Starvation { kills, at_limit };
         };
-        number_after(&fs::read_to_string(file).unwrap_or_default(), "oom_kill")
+        let count = |name: &str| read(dir.join(name)).trim().parse().unwrap_or(0_u64);
+        Starvation {
+            kills: number_after(&read(dir.join("memory.oom_control")), "oom_kill"),
+            at_limit: count("memory.failcnt").max(count("memory.memsw.failcnt")),
+        }
     }
 
     /// Is what runs here in a hurry? Usually it comes below every other group, as
@@ -539,5 +573,13 @@ mod tests {
         let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
         assert_eq!(number_after(text, "oom_kill"), 3);
         assert_eq!(number_after("", "oom_kill"), 0);
+    }
+
+    #[test]
+    fn what_the_whole_machine_has_no_memory_for_is_not_over_its_own_limit() {
+        let before = Starvation { kills: 1, at_limit: 5 };
+        assert!(Starvation { kills: 2, at_limit: 6 }.is_beyond(before));
+        assert!(!Starvation { kills: 2, at_limit: 5 }.is_beyond(before));
+        assert!(!Starvation { kills: 1, at_limit: 9 }.is_beyond(before));
     }
 }

@@ -31,7 +31,7 @@ use gleaner_move::{Header, Memory};
 use gleaner_program_core::address::{Rank, Snapshot};
 use gleaner_program_core::endpoint::{Config, LOG_BYTES_MAX};
 
-use self::cgroup::{GroupLimits, PlaceGroup, Tree};
+use self::cgroup::{GroupLimits, PlaceGroup, Starvation, Tree};
 use self::keeper::{Ended, GuestLimits, Keeper, KeeperError, Order, Report, Sandbox};
 use self::place_directories::{DirectoriesError, PlaceDirectories};
 pub(crate) use self::reaping::Reap;
@@ -41,6 +41,7 @@ use crate::failure::one_line;
 use crate::link::{Laying, LinkOrder, Measuring};
 use crate::messages::{self, Begin, Packed, PipeEnds, RouterCommand};
 use crate::moving::{KeptImage, KnownGuest, Mover};
+use crate::supervisor::Beats;
 
 /// How long a keeper may take to sandbox itself when it is tried out: a few
 /// milliseconds, and seconds on a machine that is fully loaded.
@@ -56,6 +57,8 @@ pub(crate) struct Site {
     pub(crate) limits: Limits,
     /// What moves guests, or why nothing can.
     pub(crate) mover: Result<Arc<Mover>, String>,
+    /// Where keepers see how long the lease lasts; `None` without a supervisor.
+    pub(crate) beats: Option<Arc<Beats>>,
 }
 
 /// Why a guest cannot be started at a place.
@@ -83,7 +86,7 @@ struct Guest {
     start: Box<Start>,
     /// What its group had used before it.
     cpu_before: Duration,
-    oom_before: u64,
+    starved_before: Starvation,
     /// A rank's pipes, as long as they are here: our ends, and its process's.
     ours: Option<PipeEnds>,
     theirs: Option<PipeEnds>,
@@ -237,6 +240,9 @@ impl Container {
         let group = self.group.as_ref();
         let (keeper, lacking) = Keeper::spawn(&site.program, group, own_network, sandbox)?;
         answers.missing.extend(lacking);
+        if let Some(beats) = &site.beats {
+            keeper.send_with(&Order::Heed, &[beats.file()])?;
+        }
         self.keeper = Some(keeper);
         Ok(())
     }
@@ -332,7 +338,7 @@ impl Container {
         self.guest = Some(Guest {
             start: Box::new(start.clone()),
             cpu_before: group.map_or(Duration::ZERO, PlaceGroup::cpu_time),
-            oom_before: group.map_or(0, PlaceGroup::oom_kills),
+            starved_before: group.map(PlaceGroup::starvation).unwrap_or_default(),
             ours,
             theirs,
             header: None,

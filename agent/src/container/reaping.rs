@@ -173,7 +173,10 @@ impl Container {
 
     /// How it ended, a limit that the kernel enforced included.
     fn outcome(&self, guest: &Guest, status: ExitStatus) -> Outcome {
-        let starved = self.group.as_ref().is_some_and(|group| group.oom_kills() > guest.oom_before);
+        let starved = self
+            .group
+            .as_ref()
+            .is_some_and(|group| group.starvation().is_beyond(guest.starved_before));
         let limits = guest.start.limits;
         match (status.code(), status.signal()) {
             (Some(0), _) => Outcome::Succeeded,
@@ -228,6 +231,7 @@ mod tests {
             tree: None,
             limits: Limits::default(),
             mover: Err("not here".into()),
+            beats: None,
         };
         let at = GuestAt { place: PlaceId(0), fence: Fence::of(7) };
         let mut answers = Answers::default();

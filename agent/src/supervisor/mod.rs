@@ -1,24 +1,38 @@
 //! The supervisor: a process that only waits, so that the one that works may
-//! die at any moment.
+//! die or hang at any moment.
 //!
 //! ```text
 //! supervisor ──fork──► worker (event loop, link) ──► keepers ──► guests
+//!     ▲ ╎                 │ beats                       │ the lease's end
+//!     ╎ └╌╌ freezes, kills ╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╎╌╌╌╌╌╌► guests
+//!     └── page ◄──────────┴─────────────────────────────┘
 //! ```
 //!
-//! The promise: no guest outlives its agent. If the worker dies, the
-//! supervisor kills what is left of the guests and starts another worker; if
-//! the supervisor dies, the kernel kills the worker, and with it the keepers
-//! and their namespaces. Knows nothing of what a worker does.
+//! The promises: no guest outlives its agent, and none runs while nobody looks
+//! after its owner and its lease. If the worker dies, the supervisor kills what is
+//! left of the guests and starts another worker; if the supervisor dies, the kernel
+//! kills the worker, and with it the keepers and their namespaces. A worker that
+//! hangs does not vouch for its guests ([`beats`]): they are frozen, and killed at
+//! the lease's end ([`watch`]); should the supervisor hang as well, each keeper ends
+//! by a timer of its own. Knows nothing of what a worker does.
+
+mod beats;
+mod hold;
+mod watch;
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use gleaner_common::time::Moment;
+use gleaner_agent_core::watchdog::{Order, Watchdog};
 use gleaner_shell::backoff::Backoff;
-use gleaner_shell::clock::Clock;
+use gleaner_shell::clock::{Alarm, Clock};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
+pub(crate) use self::beats::{Beats, lease_end_in};
+use self::hold::Hold;
+use self::watch::{Signals, Watch};
 use crate::container::cgroup::Tree;
 
 /// A worker that dies at once is not started again at once.
@@ -31,6 +45,11 @@ const WELL_AFTER: Duration = Duration::from_secs(10);
 /// How long a worker may take to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(8);
 
+/// What a dead worker leaves is killed by the kernel in milliseconds; what is stuck
+/// there takes longer than anybody waits.
+const STRAYS_EVERY: Duration = Duration::from_millis(1);
+const STRAYS_LOOKED_FOR: u32 = 1_000;
+
 /// The code with which a worker says that another would fail as well.
 pub(crate) const HOPELESS: u8 = 2;
 
@@ -39,19 +58,35 @@ pub(crate) const HOPELESS: u8 = 2;
 ///
 /// # Errors
 /// No process can be made.
-pub(crate) fn supervise(tree: Option<&Tree>, work: impl Fn() -> ExitCode) -> io::Result<ExitCode> {
-    let signals = block_signals()?;
+pub(crate) fn supervise(
+    tree: Option<&Tree>,
+    work: impl Fn(&Arc<Beats>) -> ExitCode,
+) -> io::Result<ExitCode> {
+    let signals = Signals::block()?;
+    let (alarm, mut hold) = (Alarm::new()?, Hold::new(tree));
     // What a worker leaves without namespaces comes to us.
     let _ = rustix::process::set_child_subreaper(Pid::from_raw(1));
+    if let Err(error) = crate::realtime::claim() {
+        tracing::debug!(%error, "the supervisor queues for a core like everybody");
+    }
     let mut backoff = Backoff::new(RESTART_FIRST, RESTART_MAX);
     loop {
         let begun = Clock.now();
-        let worker = fork(&signals, &work)?;
-        crate::memory_trim::trim();
-        let (status, told_to_stop) = watch(worker, &signals);
-        if let Some(tree) = tree {
-            tree.kill_all();
-        }
+        let beats = Arc::new(Beats::new()?);
+        let worker = fork(&signals, || work(&beats))?;
+        stay_in_memory();
+        // Whatever it takes to freeze is in memory from now on.
+        hold.obey(Order::Thaw, worker);
+        let watch = Watch {
+            worker,
+            signals: &signals,
+            alarm: &alarm,
+            beats: &beats,
+            hold: &mut hold,
+            watchdog: Watchdog::default(),
+            give_up_at: None,
+        };
+        let (status, told_to_stop) = watch.until_its_end();
         reap_strays();
         match status.and_then(WaitStatus::exit_status) {
             Some(0) => return Ok(ExitCode::SUCCESS),
@@ -64,58 +99,40 @@ pub(crate) fn supervise(tree: Option<&Tree>, work: impl Fn() -> ExitCode) -> io:
         }
         let pause = backoff.next().unwrap_or(RESTART_MAX);
         tracing::error!(?status, "the worker died: its guests are dead; another starts");
-        if pause > RESTART_FIRST * 2 && stops_within(&signals, pause) {
+        if pause > RESTART_FIRST * 2 && signals.stops_before(&alarm, Clock.now() + pause) {
             return Ok(ExitCode::SUCCESS);
         }
     }
 }
 
-/// Waits for the worker's end, passing a request to stop on.
-fn watch(worker: Pid, signals: &libc::sigset_t) -> (Option<WaitStatus>, bool) {
-    let mut give_up_at: Option<Moment> = None;
-    loop {
-        match rustix::process::waitpid(Some(worker), WaitOptions::NOHANG) {
-            Ok(Some((_, status))) => return (Some(status), give_up_at.is_some()),
-            Ok(None) => {}
-            Err(_) => return (None, give_up_at.is_some()),
-        }
-        let patience = give_up_at.map(|at| at.since(Clock.now()));
-        if patience.is_some_and(|left| left.is_zero()) {
-            let _ = rustix::process::kill_process(worker, Signal::KILL);
-            give_up_at = Some(Moment::MAX);
-            continue;
-        }
-        if let Some(signal) = next_signal(signals, patience)
-            && signal != libc::SIGCHLD
-            && give_up_at.is_none()
-        {
-            let _ = rustix::process::kill_process(worker, Signal::TERM);
-            give_up_at = Some(Clock.now() + STOP_WITHIN);
-        }
-    }
+/// What the supervisor has used stays in memory: it is needed where there is none.
+#[expect(unsafe_code, reason = "locking memory as it is used has no safe binding")]
+fn stay_in_memory() {
+    // SAFETY: plain system calls. Locked memory cannot be given back.
+    unsafe { libc::munlockall() };
+    crate::memory_trim::trim();
+    // SAFETY: as above. Where it is not allowed, what is swapped out comes late.
+    unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_ONFAULT) };
 }
 
-/// Kills and collects orphans that have come to us; there are none where
-/// guests have namespaces.
+/// Kills and collects orphans that have come to us. What does not die soon is
+/// collected when it does, as the next worker is watched.
 fn reap_strays() {
-    for _ in 0..10_000 {
+    for _ in 0..STRAYS_LOOKED_FOR {
         match rustix::process::waitpid(None, WaitOptions::NOHANG) {
-            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-            Ok(None) => {
-                for pid in
-                    crate::container::keeper::descendants().into_iter().filter_map(Pid::from_raw)
-                {
-                    let _ = rustix::process::kill_process(pid, Signal::KILL);
-                }
-                std::thread::yield_now();
-            }
+            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(None) => {}
             Err(_) => return,
         }
+        for pid in crate::container::keeper::descendants().into_iter().filter_map(Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(STRAYS_EVERY);
     }
 }
 
 #[expect(unsafe_code, reason = "fork has no safe binding")]
-fn fork(signals: &libc::sigset_t, work: &impl Fn() -> ExitCode) -> io::Result<Pid> {
+fn fork(signals: &Signals, work: impl Fn() -> ExitCode) -> io::Result<Pid> {
     let supervisor = rustix::process::getpid();
     // SAFETY: this process has one thread, so that the child's memory is
     // whole and it may go on like any program.
@@ -129,7 +146,7 @@ fn fork(signals: &libc::sigset_t, work: &impl Fn() -> ExitCode) -> io::Result<Pi
     // SAFETY: plain system calls on an initialised set.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::sigprocmask(libc::SIG_UNBLOCK, std::ptr::from_ref(signals), std::ptr::null_mut());
+        libc::sigprocmask(libc::SIG_UNBLOCK, signals.set(), std::ptr::null_mut());
     }
     if rustix::process::getppid() != Some(supervisor) {
         // The supervisor died before we asked to be told.
@@ -143,57 +160,4 @@ fn fork(signals: &libc::sigset_t, work: &impl Fn() -> ExitCode) -> io::Result<Pi
         Ok(_) | Err(_) => 101,
     };
     std::process::exit(code)
-}
-
-#[expect(unsafe_code, reason = "signal sets are the C library's")]
-fn block_signals() -> io::Result<libc::sigset_t> {
-    // SAFETY: the set is ours and initialised before use.
-    unsafe {
-        let mut signals: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut signals);
-        for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-            libc::sigaddset(&raw mut signals, signal);
-        }
-        if libc::sigprocmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut()) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(signals)
-    }
-}
-
-/// The next of the blocked signals; `None` if none came in time.
-#[expect(unsafe_code, reason = "waiting for signals is the C library's")]
-fn next_signal(signals: &libc::sigset_t, patience: Option<Duration>) -> Option<i32> {
-    // SAFETY: the set is initialised; a null info is allowed.
-    let signal = unsafe {
-        match patience.filter(|patience| *patience < Duration::from_secs(3_600)) {
-            None => libc::sigwaitinfo(std::ptr::from_ref(signals), std::ptr::null_mut()),
-            Some(patience) => {
-                let timeout = libc::timespec {
-                    tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
-                    tv_nsec: patience.subsec_nanos().into(),
-                };
-                libc::sigtimedwait(
-                    std::ptr::from_ref(signals),
-                    std::ptr::null_mut(),
-                    &raw const timeout,
-                )
-            }
-        }
-    };
-    (signal > 0).then_some(signal)
-}
-
-/// Are we told to stop within this time?
-fn stops_within(signals: &libc::sigset_t, span: Duration) -> bool {
-    let end = Clock.now() + span;
-    loop {
-        let left = end.since(Clock.now());
-        if left.is_zero() {
-            return false;
-        }
-        if next_signal(signals, Some(left)).is_some_and(|signal| signal != libc::SIGCHLD) {
-            return true;
-        }
-    }
 }

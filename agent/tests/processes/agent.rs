@@ -59,7 +59,7 @@ pub(crate) struct Lab {
     pub(crate) coordinator: Coordinator,
     agent: Option<Child>,
     pub(crate) config: AgentConfig,
-    cgroup: Option<PathBuf>,
+    pub(crate) cgroup: Option<PathBuf>,
     /// The address of a system bus of the test's own.
     pub(crate) bus: Option<String>,
     home: TempDir,
@@ -226,7 +226,7 @@ impl Lab {
         }
     }
 
-    fn supervisor(&self) -> Pid {
+    pub(crate) fn supervisor(&self) -> Pid {
         Pid::from_child(self.agent.as_ref().unwrap())
     }
 

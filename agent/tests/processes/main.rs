@@ -23,6 +23,7 @@ mod remote;
 mod sessions;
 mod strangers;
 mod travels;
+mod watchdog;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -60,7 +61,8 @@ fn main() -> ExitCode {
         .chain(ranks::TESTS)
         .chain(remote::TESTS)
         .chain(strangers::TESTS)
-        .chain(travels::TESTS);
+        .chain(travels::TESTS)
+        .chain(watchdog::TESTS);
     let chosen: Vec<&Test> = tests
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|part| name.contains(*part)))
         .collect();

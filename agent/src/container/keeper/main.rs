@@ -24,6 +24,7 @@ use rustix::process::Pid;
 
 use super::birth::leave_session_keyring;
 use super::filter::Filter;
+use super::lease::LeaseTimer;
 use super::place_files::{PlaceFiles, take_output};
 use super::protocol::{
     DESCRIPTORS_MAX, Ended, Landing, MESSAGE_BYTES_MAX, Order, REASON_BYTES_MAX, Report, SOCKET_FD,
@@ -66,6 +67,7 @@ fn keep() -> io::Result<()> {
         prepared: None,
         landed: None,
         unfit: None,
+        lease: None,
     };
     leave_session_keyring();
     // The guests' session, with no terminal: none of them leads it.
@@ -118,25 +120,36 @@ struct Keeper {
     landed: Option<Restored>,
     /// Why no guest is taken.
     unfit: Option<String>,
+    /// Ends us with the lease while there is a guest.
+    lease: Option<LeaseTimer>,
 }
 
 impl Keeper {
-    /// Waits for an order, reaping meanwhile; `None` if the agent is gone.
+    /// Waits for an order, reaping meanwhile; `None` if the agent is gone, or the
+    /// lease is over.
     fn next_order(&mut self) -> io::Result<Option<Order>> {
         loop {
-            let (ordered, ended) = {
-                let mut fds = [
+            let (ordered, ended, rang) = {
+                let mut fds = vec![
                     PollFd::new(&self.socket, PollFlags::IN),
                     PollFd::new(&self.children, PollFlags::IN),
                 ];
+                fds.extend(self.lease.iter().map(|lease| PollFd::new(lease, PollFlags::IN)));
                 match poll(&mut fds, None) {
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(error) => return Err(error.into()),
                 }
-                (!fds[0].revents().is_empty(), !fds[1].revents().is_empty())
+                let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+                (ready(&fds[0]), ready(&fds[1]), fds.get(2).is_some_and(ready))
             };
             if ended {
                 self.reap()?;
+            }
+            if rang
+                && let Some(lease) = &self.lease
+                && lease.is_over()?
+            {
+                return Ok(None);
             }
             if ordered {
                 let n = match self.receive() {
@@ -177,6 +190,7 @@ impl Keeper {
                     landed.resume();
                 }
             }
+            Order::Heed => self.lease = self.pipes.pop().map(LeaseTimer::new).transpose()?,
             Order::Prepare(sandbox) if sandbox.is_staged() => self.prepare_staged(*sandbox)?,
             Order::Prepare(sandbox) => self.prepare(*sandbox)?,
             Order::Start(start) => self.start(&start)?,
@@ -256,7 +270,7 @@ impl Keeper {
         let pid = landed.as_ref().ok().and_then(|landed| Pid::from_raw(landed.root));
         match (landed, pid) {
             (Ok(landed), Some(pid)) => {
-                self.guest = Some(Guest { fence, pid, cpu: Duration::ZERO });
+                self.begin(Guest { fence, pid, cpu: Duration::ZERO })?;
                 self.landed = Some(landed);
                 self.report(&Report::Landed { fence })
             }
@@ -291,12 +305,14 @@ impl Keeper {
         // The guest's alone: its end must show when the guest has gone.
         self.pipes.clear();
         match spawned {
-            Ok(pid) => {
-                self.guest = Some(Guest { fence, pid, cpu: Duration::ZERO });
-                Ok(())
-            }
+            Ok(pid) => self.begin(Guest { fence, pid, cpu: Duration::ZERO }),
             Err(error) => self.cannot_start(fence, error.to_string(), error.here_only()),
         }
+    }
+
+    fn begin(&mut self, guest: Guest) -> io::Result<()> {
+        self.guest = Some(guest);
+        self.lease.as_ref().map_or(Ok(()), LeaseTimer::begin)
     }
 
     fn spawn(&mut self, start: &StartGuest) -> Result<Pid, SpawnError> {
@@ -345,6 +361,7 @@ impl Keeper {
             if guest.pid == child.pid
                 && let Some(guest) = self.guest.take()
             {
+                self.lease.as_ref().map_or(Ok(()), LeaseTimer::end)?;
                 let cpu = guest.cpu + self.sweep();
                 self.finish(&guest, child.status, cpu)?;
             }

@@ -17,6 +17,7 @@ mod birth;
 mod clone;
 mod filter;
 mod handle;
+mod lease;
 mod limits;
 mod main;
 mod place_files;

@@ -103,6 +103,9 @@ pub struct StartGuest {
 pub enum Order {
     /// First, and once.
     Prepare(Box<Sandbox>),
+    /// The page rides along that tells how long the lease lasts: no guest is here
+    /// longer, whether or not anybody says so.
+    Heed,
     Start(Box<StartGuest>),
     /// A guest comes from elsewhere. The directory with its image rides along, and
     /// its ends of its pipes, in the header's order.
