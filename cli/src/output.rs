@@ -193,7 +193,9 @@ pub(crate) fn told<T: Serialize>(
 
 /// What is to be known beside the results, on standard error.
 pub(crate) fn notes(notes: &[String]) {
-    notes.iter().for_each(|note| say(note));
+    for note in notes {
+        say(note);
+    }
 }
 
 /// A line on standard error, the only way there: harmless, and of bounded length,

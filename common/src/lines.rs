@@ -57,10 +57,10 @@ impl From<io::Error> for LineError {
 impl LineError {
     /// For readers that only know of bytes that cannot be read.
     pub fn into_io(self) -> io::Error {
-        match self {
-            Self::Read(error) => error,
-            other => io::Error::new(io::ErrorKind::InvalidData, other.to_string()),
+        if let Self::Read(error) = self {
+            return error;
         }
+        io::Error::new(io::ErrorKind::InvalidData, self.to_string())
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) async fn fetch(client: &Client, job: JobId, to: &Path) -> Result<usiz
         0 => output::say(&format!("job {job} has left no files yet")),
         1 => output::say(&format!("1 file, {}, is in {}", spoken_size(bytes), to.display())),
         many => {
-            output::say(&format!("{many} files, {}, are in {}", spoken_size(bytes), to.display()))
+            output::say(&format!("{many} files, {}, are in {}", spoken_size(bytes), to.display()));
         }
     }
     Ok(files.len())

@@ -71,7 +71,7 @@ pub fn pause(args: &PauseArgs) -> Result<Verdict> {
     done(ask(&args.socket, &Command::Pause { seconds })?)?;
     match args.span {
         Some(span) => {
-            output::say(&format!("no guests for {}; glean agent resume ends it", Spoken(span)))
+            output::say(&format!("no guests for {}; glean agent resume ends it", Spoken(span)));
         }
         None => output::say("no guests until glean agent resume"),
     }

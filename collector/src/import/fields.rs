@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(refused(b"a,\"b\n"), "a quote that is never closed");
         assert_eq!(refused(b"a\xff\n"), "a row that is not UTF-8");
         assert!(refused(b"a,b\rc,d\r").starts_with("a carriage return inside a line"));
-        assert_eq!(refused(&[0; 100_000]), "a line of more than 16384 bytes");
+        assert_eq!(refused(&vec![0; 100_000]), "a line of more than 16384 bytes");
         let open = format!("\"{}", "a\n".repeat(50_000));
         assert!(refused(open.as_bytes()).contains("in which a quote is not closed"));
     }

@@ -153,6 +153,7 @@ enum LastLine {
     Entry(Entry),
 }
 
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     is_boot: bool,
     start: Stamp,

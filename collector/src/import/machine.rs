@@ -121,13 +121,14 @@ impl Machine {
 
     /// Which moment a local time was, after the rows so far.
     fn moment(&self, local: LocalMoment, doing: MachineDoing) -> WallTime {
-        let held = self.held.map(|(_, doing)| doing);
-        match local {
-            LocalMoment::Twice { first, second } if first == self.last && held != Some(doing) => {
-                second
-            }
-            local => local.from(self.last),
+        let says_more = self.held.is_none_or(|(_, held)| held != doing);
+        if let LocalMoment::Twice { first, second } = local
+            && first == self.last
+            && says_more
+        {
+            return second;
         }
+        local.from(self.last)
     }
 
     fn say(&mut self, at: WallTime, cause: Cause, word: &str, records: &mut Vec<UsageRecord>) {

@@ -396,7 +396,7 @@ mod tests {
             let all: Vec<_> =
                 sessions.iter().map(|(start, length)| session((*start, start + length))).collect();
             let (busy, overlapping) = merged(all.clone());
-            prop_assert!(overlapping as usize <= all.len());
+            prop_assert!(overlapping <= all.len() as u64);
             for at in 0..60 {
                 let expected = all.iter().any(|it| it.covers(WallTime(at)));
                 prop_assert_eq!(busy.iter().any(|it| it.covers(WallTime(at))), expected);

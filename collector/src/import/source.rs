@@ -163,10 +163,10 @@ impl Read for KeptPipe {
 }
 
 fn cannot(path: &Path, line: u64, error: LineError) -> ImportError {
-    match error {
-        LineError::Read(source) => ImportError::Read { path: path.to_owned(), source },
-        other => bad(path, line, &other.to_string()),
+    if let LineError::Read(source) = error {
+        return ImportError::Read { path: path.to_owned(), source };
     }
+    bad(path, line, &error.to_string())
 }
 
 /// A line that is wrong.

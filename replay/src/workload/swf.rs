@@ -296,10 +296,10 @@ impl SwfLog {
 }
 
 fn no_line(number: u64, error: LineError) -> io::Error {
-    match error {
-        LineError::Read(error) => error,
-        other => io::Error::new(io::ErrorKind::InvalidData, format!("line {number}: {other}")),
+    if let LineError::Read(error) = error {
+        return error;
     }
+    io::Error::new(io::ErrorKind::InvalidData, format!("line {number}: {error}"))
 }
 
 impl fmt::Display for SwfLog {

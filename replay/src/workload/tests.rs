@@ -9,10 +9,12 @@ use gleaner_coordinator_core::scheduler::{
 };
 use proptest::prelude::*;
 
+use super::elastisim::Input;
 use super::generate::{Knobs, Kumar, KumarSpeedup, Model};
 use super::swf::{SwfJob, SwfLineError, SwfLog};
 use super::{ChangeCosts, Outcome, Ramp, Rules, Site, Summary, WorkloadJob, run_on, run_workload};
 use crate::campaign::values::Spelt;
+use crate::spot::SpotTrace;
 use crate::{Lab, Owner};
 
 const LOG: &str = "\
@@ -96,6 +98,24 @@ fn broken_lines_are_counted_and_told_and_the_others_are_read() {
     assert_eq!((log.broken, log.told.len()), (100, 20));
     assert_eq!(log.told[0].1, SwfLineError::Fields { found: 1 });
     assert!(SwfJob::parse("").is_err());
+}
+
+#[test]
+fn what_no_log_has_is_refused_or_told_and_never_capped() {
+    let said = |text: &[u8]| SwfLog::read(text).expect_err("it is no log").to_string();
+    assert_eq!(said(&vec![0; 100_000]), "line 1: a line of more than 4096 bytes");
+    assert!(said(LOG.replace('\n', "\r").as_bytes()).starts_with("line 1: a carriage return"));
+    let endless = std::io::BufReader::new(std::io::repeat(b'7'));
+    assert!(SwfLog::read(endless).is_err());
+    let broken = |from: &str, to: &str| {
+        let log = SwfLog::read(LOG.replacen(from, to, 1).as_bytes()).expect("it is in memory");
+        log.told.first().map(|(_, why)| why.to_string())
+    };
+    assert_eq!(broken("28826", "28827"), None);
+    let told = broken("28826", "9223372037").expect("292 years");
+    assert_eq!(told, "a run time of 9223372037: expected less");
+    assert!(SpotTrace::read(std::io::repeat(b'[')).is_err());
+    assert!(Input::read(std::io::repeat(b' ')).is_err());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The campaign file: TOML, every key known, every value typed.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range as Span;
@@ -327,7 +328,7 @@ pub struct ClaimEntry {
 fn bounds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<[f64; 2]>, D::Error> {
     let bounds = Option::<[f64; 2]>::deserialize(from)?;
     match bounds {
-        Some([low, high]) if !(low <= high) => {
+        Some([low, high]) if low.partial_cmp(&high).is_none_or(Ordering::is_gt) => {
             Err(de::Error::custom(format!("[{low}, {high}]: expected a lower and an upper bound")))
         }
         bounds => Ok(bounds),
