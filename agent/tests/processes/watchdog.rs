@@ -202,7 +202,7 @@ fn keeper_killed_at_the_end() {
         lab.started();
         let keeper = lab.keeper();
         // The moment, from at once to later than it takes.
-        std::thread::sleep(Duration::from_micros(fence * 500));
+        std::thread::sleep(Duration::from_micros(u64::from(fence) * 500));
         let _ = kill_process(keeper, Signal::KILL);
         match lab.end() {
             AttemptEvent::Lost { .. } => lost += 1,
@@ -237,7 +237,7 @@ fn stopped() {
     // Nothing was lost of it, and everything is answered as ever.
     assert_eq!(lab.status().guests[0].state, "running");
     assert_eq!(lab.worker(), worker);
-    lab.coordinator.say(CoordinatorFrame::Cancel { fence: Fence(1) });
+    lab.coordinator.say(CoordinatorFrame::Cancel { fence: Fence::of(1) });
     until("the guest is gone", || lab.status().guests.is_empty());
 }
 
