@@ -394,7 +394,7 @@ pub enum AgentFrame {
     Hello {
         incarnation: Incarnation,
         boot: BootId,
-        facts: Facts,
+        facts: Box<Facts>,
         presence: Presence,
         /// Guests here, and ends not acknowledged yet follow as `Attempt`.
         held: Vec<(Fence, GuestState)>,

@@ -177,7 +177,7 @@ impl<'a> QueueRun<'a> {
             let hello = AgentFrame::Hello {
                 incarnation: Incarnation(1),
                 boot: BootId::default(),
-                facts: Facts { speed: start.speed, ..facts.clone() },
+                facts: Box::new(Facts { speed: start.speed, ..facts.clone() }),
                 presence: presence(!start.idle, Duration::from_nanos(start.since), start.load_1m),
                 held: vec![],
                 seen: gleaner_common::id::Fence::default(),

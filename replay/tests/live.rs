@@ -89,7 +89,7 @@ impl Live<'_> {
         let frame = AgentFrame::Hello {
             incarnation: Incarnation(1),
             boot: BootId::default(),
-            facts: Facts { cores: 1, places: 1, ..Facts::default() },
+            facts: Box::new(Facts { cores: 1, places: 1, ..Facts::default() }),
             presence,
             held: vec![],
             seen: gleaner_common::id::Fence::default(),

@@ -232,14 +232,14 @@ impl<'a> Live<'a> {
         let hello = AgentFrame::Hello {
             incarnation: Incarnation(1),
             boot: BootId::default(),
-            facts: Facts {
+            facts: Box::new(Facts {
                 cores: 1,
                 places: 1,
                 memory_bytes,
                 speed,
                 fingerprint,
                 ..Facts::default()
-            },
+            }),
             presence: self.presence(place, owner.since),
             held: vec![],
             seen: gleaner_common::id::Fence::default(),

@@ -387,7 +387,7 @@ impl Agent {
         out.send(AgentFrame::Hello {
             incarnation: self.setup.incarnation,
             boot: self.setup.boot,
-            facts,
+            facts: Box::new(facts),
             presence: self.occupancy.presence(now),
             held: self.held(),
             seen: self.seen,

@@ -130,7 +130,7 @@ fn what_agents_say() {
     let hello = AgentFrame::Hello {
         incarnation: Incarnation(9),
         boot: BootId([0xab; 16]),
-        facts,
+        facts: Box::new(facts),
         presence: presence(),
         held: vec![(Fence::of(300), GuestState::Suspended)],
         seen: Fence { generation: Generation(2), number: 5 },

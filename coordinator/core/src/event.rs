@@ -22,10 +22,6 @@ pub struct Link {
 pub struct RequestId(pub u64);
 
 /// A fact for the core.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the largest is by far the commonest, and would be allocated for each frame"
-)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A workstation enrolled, or enrolled again under another name.

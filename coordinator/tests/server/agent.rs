@@ -32,7 +32,7 @@ pub fn hello(incarnation: u64, places: u16, held: Vec<(Fence, GuestState)>) -> A
     AgentFrame::Hello {
         incarnation: Incarnation(incarnation),
         boot: BootId([7; 16]),
-        facts: Facts { cores: places, places, ..Facts::default() },
+        facts: Box::new(Facts { cores: places, places, ..Facts::default() }),
         presence: presence(places),
         held,
         seen: Fence::default(),

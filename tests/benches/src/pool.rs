@@ -194,7 +194,7 @@ impl Agent {
             .send(&AgentFrame::Hello {
                 incarnation,
                 boot,
-                facts,
+                facts: Box::new(facts),
                 presence,
                 held: vec![],
                 seen: gleaner_common::id::Fence::default(),

@@ -188,7 +188,7 @@ pub(crate) mod seeds {
             wire::AgentFrame::Hello {
                 incarnation: gleaner_common::id::Incarnation(1),
                 boot: gleaner_common::id::BootId([7; 16]),
-                facts,
+                facts: Box::new(facts),
                 presence,
                 held: vec![],
                 seen: gleaner_common::id::Fence::default(),

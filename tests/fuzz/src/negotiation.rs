@@ -109,7 +109,7 @@ fn placed(core: &mut Core, now: Moment, wall: WallTime) -> Option<Fence> {
     let hello = AgentFrame::Hello {
         incarnation,
         boot,
-        facts,
+        facts: Box::new(facts),
         presence,
         held,
         seen: gleaner_common::id::Fence::default(),

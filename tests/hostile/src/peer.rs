@@ -87,7 +87,7 @@ pub fn hello(facts: Facts, slots: u16) -> AgentFrame {
     AgentFrame::Hello {
         incarnation: Incarnation(7),
         boot: BootId([7; 16]),
-        facts,
+        facts: Box::new(facts),
         presence: presence(slots),
         held: vec![],
         seen: gleaner_common::id::Fence::default(),

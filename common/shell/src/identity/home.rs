@@ -95,7 +95,7 @@ impl Home {
 pub fn set_aside(dir: &Path) -> io::Result<PathBuf> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let free = |n: u32| dir.with_file_name(format!("{name}.of-another-machine-{n}"));
-    let to = (1..).map(free).find(|path| !path.exists());
+    let to = (1..=u32::MAX).map(free).find(|path| !path.exists());
     let to = to.unwrap_or_else(|| unreachable!("numbers do not end"));
     fs::rename(dir, &to).map(|()| to)
 }

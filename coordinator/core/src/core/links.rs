@@ -41,7 +41,7 @@ impl Core {
     pub(super) fn heard(&mut self, draft: &mut Draft, from: Link, frame: AgentFrame) {
         let id = from.workstation;
         if let AgentFrame::Hello { incarnation, boot, facts, presence, held, seen } = frame {
-            let hello = Hello { incarnation, boot, facts, presence, held, seen };
+            let hello = Hello { incarnation, boot, facts: *facts, presence, held, seen };
             return self.greeted(draft, from, hello);
         }
         if self.link(id) != Some(from) {

@@ -72,8 +72,7 @@ fn what_would_take_of_the_owners_part_is_refused() {
         (2, "#2 refused: it asks for 7.0 GiB of memory, and 6.0 GiB of memory are lent here"),
         (3, "#3 refused: it asks for 3 GPUs, and 2 GPUs are lent here"),
     ] {
-        let job = u32::try_from(fence).unwrap();
-        assert_eq!(said(&agent.handle(at(0), offer(fence, job))), [told]);
+        assert_eq!(said(&agent.handle(at(0), offer(fence, fence))), [told]);
     }
 }
 

@@ -29,7 +29,7 @@ impl Site {
         let frame = AgentFrame::Hello {
             incarnation: Incarnation(machine.life),
             boot: BootId([machine.boot; 16]),
-            facts,
+            facts: Box::new(facts),
             presence: presence(false, 1),
             held: vec![],
             seen: Fence::default(),

@@ -16,7 +16,7 @@ impl Site {
         let frame = AgentFrame::Hello {
             incarnation: Incarnation(1),
             boot: BootId::default(),
-            facts: Facts { cores: 1, places: 1, ..Facts::default() },
+            facts: Box::new(Facts { cores: 1, places: 1, ..Facts::default() }),
             presence: presence(false, 1),
             held,
             seen,

@@ -162,8 +162,14 @@ impl Site {
         held: Vec<(Fence, GuestState)>,
     ) -> Vec<Offered> {
         let boot = BootId::default();
-        let frame =
-            AgentFrame::Hello { incarnation, boot, facts, presence, held, seen: Fence::default() };
+        let frame = AgentFrame::Hello {
+            incarnation,
+            boot,
+            facts: Box::new(facts),
+            presence,
+            held,
+            seen: Fence::default(),
+        };
         self.handle(Event::Heard { from, frame })
     }
 

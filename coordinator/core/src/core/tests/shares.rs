@@ -310,7 +310,7 @@ fn hello_of(host: &str, boot: u8) -> AgentFrame {
     AgentFrame::Hello {
         incarnation: Incarnation(boot.into()),
         boot: BootId([boot; 16]),
-        facts,
+        facts: Box::new(facts),
         presence: presence(false, 1),
         held: vec![],
         seen: gleaner_common::id::Fence::default(),
