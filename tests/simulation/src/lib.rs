@@ -2,5 +2,6 @@
 //! production between a network, disks and machines that fail as a seed says.
 
 mod lab;
+pub mod usage;
 
 pub use lab::{Lab, Outline, Setting};
