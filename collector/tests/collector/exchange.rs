@@ -92,6 +92,7 @@ fn parquet_holds_every_field_of_every_record() {
                 Field::Str(expected.boot.to_string()),
                 Field::ULong(sequence),
                 Field::Double(expected.since_boot.as_secs_f64()),
+                Field::Str(expected.life.to_string()),
             ]
         );
     }
