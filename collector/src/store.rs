@@ -11,8 +11,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gleaner_collector_core::log::{AppendError, Appended, Log, OpenLogError};
-use gleaner_collector_core::summary::Damage;
+use gleaner_collector_core::kept::{Arrived, KeptLog};
+use gleaner_collector_core::log::{AppendError, Appended, OpenLogError};
 use gleaner_common::usage::{LifeAccount, UsageRecord};
 use gleaner_shell::atomic;
 use gleaner_shell::disk::Files;
@@ -57,7 +57,7 @@ pub struct Store {
     data: PathBuf,
     _lock: Lock,
     /// The logs, each opened when first asked for.
-    logs: BTreeMap<WorkstationName, KeptLog>,
+    logs: BTreeMap<WorkstationName, LogFiles>,
 }
 
 impl Store {
@@ -121,14 +121,14 @@ impl Store {
 /// All that one call has for one workstation.
 struct LogBatches<'a> {
     name: &'a WorkstationName,
-    log: Option<KeptLog>,
+    log: Option<LogFiles>,
     batches: Vec<(usize, &'a Batch)>,
 }
 
 struct LogAnswers<'a> {
     name: &'a WorkstationName,
     /// `None`: it could not even be opened.
-    log: Option<KeptLog>,
+    log: Option<LogFiles>,
     answers: Vec<(usize, Result<Appended, Arc<AppendError>>)>,
 }
 
@@ -150,68 +150,36 @@ impl<'a> LogBatches<'a> {
 
 /// A log with its files.
 #[derive(Debug)]
-struct KeptLog {
+struct LogFiles {
     files: Files,
-    log: Log,
-    /// What the last batch wrote is to be taken back before anything else.
-    failed: bool,
+    log: KeptLog,
 }
 
-impl KeptLog {
+impl LogFiles {
     fn open(data: &Path, name: &WorkstationName) -> Result<Self, OpenLogError> {
         let directory = data.join(name.as_str());
         make_directory(data, &directory)?;
         let mut files = Files::new(&directory, atomic::PUBLIC);
-        let (log, damage) = Log::open(&mut files, &directory, name)?;
-        say(name, damage);
-        Ok(Self { files, log, failed: false })
-    }
-
-    /// Takes back what failed, as soon as that is possible.
-    fn mend(&mut self, name: &WorkstationName) -> Result<(), OpenLogError> {
-        if self.failed {
-            let (log, damage) = self.log.roll_back(&mut self.files)?;
-            say(name, damage);
-            (self.log, self.failed) = (log, false);
-        }
-        Ok(())
-    }
-
-    fn take_in(&mut self, batches: &[(usize, &Batch)]) -> Result<Vec<Appended>, AppendError> {
-        let Self { files, log, .. } = self;
-        let mut answers = vec![];
-        for (_, batch) in batches {
-            let looked_up = log.agree(files, &batch.lives)?;
-            let appended = log.append(files, &batch.records)?;
-            answers.push(Appended { kept: looked_up.kept, gone: looked_up.gone, ..appended });
-        }
-        log.sync(files)?;
-        Ok(answers)
-    }
-}
-
-fn say(name: &WorkstationName, damage: Vec<Damage>) {
-    for damage in damage {
-        tracing::warn!(workstation = %name, "{damage}");
+        let log = KeptLog::open(&mut files, &directory, name)?;
+        Ok(Self { files, log })
     }
 }
 
 fn take_in(
     data: &Path,
     name: &WorkstationName,
-    log: &mut Option<KeptLog>,
+    log: &mut Option<LogFiles>,
     batches: &[(usize, &Batch)],
 ) -> Result<Vec<Appended>, AppendError> {
-    let log = match log {
+    let LogFiles { files, log } = match log {
         Some(log) => log,
-        None => log.insert(KeptLog::open(data, name)?),
+        None => log.insert(LogFiles::open(data, name)?),
     };
-    log.mend(name)?;
-    let done = log.take_in(batches);
-    if done.is_err() {
-        log.failed = true;
-        // What a full disk has half of is taken back at once, for whoever reads.
-        let _ = log.mend(name);
+    let arrived =
+        batches.iter().map(|(_, batch)| Arrived { lives: &batch.lives, records: &batch.records });
+    let done = log.take_in(files, arrived);
+    for damage in log.take_damage() {
+        tracing::warn!(workstation = %name, "{damage}");
     }
     done
 }

@@ -2,8 +2,8 @@
 //! where in its logs.
 //!
 //! ```text
-//! a stream's frames ─► stream ─► log ─► segment ─► a Disk
-//!                                 └─ index          (files, or simulated)
+//! a stream's frames ─► stream ─► kept ─► log ─► segment ─► a Disk
+//!                                        └─ index          (files, or simulated)
 //! ```
 //!
 //! The promise: a record is kept once, is confirmed after it is on disk and not
@@ -11,6 +11,7 @@
 //! thread or clock, and of files only what [`Disk`](gleaner_common::disk::Disk) says.
 
 pub mod index;
+pub mod kept;
 pub mod log;
 pub mod name;
 #[cfg(any(test, feature = "samples"))]

@@ -272,16 +272,22 @@ mod tests {
 
     #[test]
     fn the_format_on_disk_is_this_one() {
-        assert_eq!(hex(&encode_header(&name("ada"))), "HEADER");
+        assert_eq!(hex(&encode_header(&name("ada"))), "676c65616e6c6f6702000300616461c7ff3f07");
         let mut bytes = vec![];
         encode_record(&record(1, 10, Cause::Tty), &mut bytes).unwrap();
-        assert_eq!(hex(&bytes), "RECORD");
+        assert_eq!(
+            hex(&bytes),
+            "500000002d5c9050000808080808080808080808080808080807070707070707070707070707070707018090afa391c0ce972f0a00010000003f0000803e0000003e01013c0002107074732f332c20302e3020732061676f"
+        );
         let mut bytes = vec![];
         let UsageRecord { life, boot, at, since_boot, .. } = record(1, 10, Cause::Tty);
         let account =
             LifeAccount { life, boot, given: 300, saved: 4, confirmed: 3, at, since_boot };
         encode_given(&account, &mut bytes);
-        assert_eq!(hex(&bytes), "GIVEN");
+        assert_eq!(
+            hex(&bytes),
+            "30000000436f9b69010808080808080808080808080808080807070707070707070707070707070707ac0204038090afa391c0ce972f0a00"
+        );
         let pieces = pieces(&bytes, 0);
         assert_eq!(pieces, [Piece::Entry(Entry::Given(account))]);
     }

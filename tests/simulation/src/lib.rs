@@ -5,6 +5,7 @@ mod lab;
 mod shrink;
 mod swarm;
 mod trial;
+pub mod usage;
 
 pub use lab::{Invariant, Lab, Outline, Setting, Trouble, Troubles};
 pub use shrink::shrink;
