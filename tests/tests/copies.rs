@@ -24,7 +24,7 @@ fn wait_for_reason(lab: &Lab, host: &str, text: &str) -> Result<()> {
 }
 
 fn stop_agent(host: &mut LabHost) -> Result<()> {
-    host.agent.as_mut().context("it runs")?.stop()
+    host.agent.as_mut().context("it runs")?.stop().map(drop)
 }
 
 /// As an image of one host does that is written to another.
