@@ -105,7 +105,7 @@ fn a_host_whose_disk_is_full_says_so_at_the_first_failure_and_is_used_again_with
     // Guests find nothing left; the agent itself had a little.
     fs::write(data.join("filler"), vec![1; 63 << 20])?;
     let script = "head -c 2000000 /dev/zero > file && sleep 0.2";
-    let job = lab.submit(&["--count", "40", "--", "sh", "-c", script])?;
+    let job = lab.submit(&["--count", "10", "--", "sh", "-c", script])?;
     wait_for_reason(&lab, "host1", "not ready: disk: ")?;
     let row = lab.wait_for_job(job)?;
     assert_eq!(row["summary"]["state"], "succeeded", "{row}");
