@@ -101,7 +101,9 @@ async fn listen(
         while let Some(frame) = reader.try_next()? {
             batch.push(frame);
         }
-        batch.iter().for_each(|frame| answer.hear(frame));
+        for frame in &batch {
+            answer.hear(frame);
+        }
         let for_event_loop: Vec<_> =
             batch.into_iter().filter_map(|frame| to.sort(session, frame)).collect();
         to.event_loop

@@ -99,6 +99,7 @@ pub struct Setting {
 }
 
 /// Something that is to happen.
+#[expect(clippy::large_enum_variant, reason = "frames are most of what happens")]
 #[derive(Debug)]
 enum Happening {
     /// A frame arrives at the coordinator.
