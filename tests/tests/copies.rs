@@ -24,8 +24,7 @@ fn wait_for_reason(lab: &Lab, host: &str, text: &str) -> Result<()> {
 }
 
 fn stop_agent(host: &mut LabHost) -> Result<()> {
-    host.agent.as_mut().context("it runs")?.stop()?;
-    Ok(())
+    host.agent.as_mut().context("it runs")?.stop().map(drop)
 }
 
 /// As an image of one host does that is written to another.
@@ -55,9 +54,8 @@ fn of_two_hosts_with_one_identity_the_second_is_refused_and_little_is_lost() -> 
     let row = lab.wait_for_job(job)?;
     assert_eq!(row["summary"]["state"], "succeeded", "{row}");
     // Twice all that both of its places had.
-    let lost =
-        row["summary"]["counts"]["lost"].as_u64().or_else(|| row["summary"]["lost"].as_u64());
-    assert!(lost.context("a count of what was lost")? <= 4, "{row}");
+    let lost = row["summary"]["lost"].as_u64().context("a count of what was lost")?;
+    assert!(lost <= 4, "{row}");
     // An image that was made on other hardware is told before it is used.
     stop_agent(&mut lab.hosts[1])?;
     let foreign = |mark: &str| format!("{mark} = \"{}\"\n", "0123456789abcdef".repeat(2));
@@ -106,11 +104,11 @@ fn a_host_whose_disk_is_full_says_so_at_the_first_failure_and_is_used_again_with
     // Guests find nothing left; the agent itself had a little.
     fs::write(data.join("filler"), vec![1; 63 << 20])?;
     let script = "head -c 2000000 /dev/zero > file && sleep 0.2";
-    let job = lab.submit(&["--count", "40", "--", "sh", "-c", script])?;
+    let job = lab.submit(&["--count", "10", "--", "sh", "-c", script])?;
     wait_for_reason(&lab, "host1", "not ready: disk: ")?;
     let row = lab.wait_for_job(job)?;
     assert_eq!(row["summary"]["state"], "succeeded", "{row}");
-    let burnt = row["summary"]["counts"]["retried"].as_u64().unwrap_or(u64::MAX);
+    let burnt = row["summary"]["retried"].as_u64().unwrap_or(u64::MAX);
     assert!(burnt <= 8, "{row}");
     fs::remove_file(data.join("filler"))?;
     wait_for_reason(&lab, "host1", "idle: ")?;

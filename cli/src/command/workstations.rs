@@ -32,7 +32,7 @@ pub enum WorkstationsCommand {
   glean workstations drain ws-042
   glean workstations drain ws-042 --now     guests of jobs that migrate move away at once")]
     Drain(DrainArgs),
-    /// Place subprograms on a workstation again that is drained or rests, or was another machine's.
+    /// Use a workstation again that is drained, rests, or has moved to another machine.
     #[command(after_help = "Example:\n  glean workstations undrain ws-042")]
     Undrain(OneArgs),
     /// Take a workstation's key away: the name is free then.

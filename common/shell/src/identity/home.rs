@@ -24,6 +24,9 @@ use crate::atomic::{self, PUBLIC, ReplaceError};
 /// Beside the identity's own files.
 const HOME_FILE: &str = "machine.toml";
 
+/// A machine that was copied more often has somebody who can clear that up.
+const ASIDE_MAX: u32 = 1_000;
+
 /// So that what is said of a machine is of no use to anybody else.
 const CONTEXT: &str = "gleaner 2026 what a machine calls itself";
 
@@ -95,8 +98,8 @@ impl Home {
 pub fn set_aside(dir: &Path) -> io::Result<PathBuf> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let free = |n: u32| dir.with_file_name(format!("{name}.of-another-machine-{n}"));
-    let to = (1..=u32::MAX).map(free).find(|path| !path.exists());
-    let to = to.unwrap_or_else(|| unreachable!("numbers do not end"));
+    let to = (1..ASIDE_MAX).map(free).find(|path| !path.exists());
+    let to = to.ok_or(io::ErrorKind::AlreadyExists)?;
     fs::rename(dir, &to).map(|()| to)
 }
 

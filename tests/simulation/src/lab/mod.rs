@@ -77,6 +77,7 @@ thread_local! {
 }
 
 /// Something that is to happen.
+#[expect(clippy::large_enum_variant, reason = "frames are most of what happens")]
 #[derive(Debug)]
 pub(crate) enum Happening {
     /// A frame arrives at the coordinator.
