@@ -79,7 +79,7 @@ impl Lab {
     }
 
     /// How often the supervisor froze guests, as the worker has told.
-    fn freezes(&self) -> usize {
+    pub(crate) fn freezes(&self) -> usize {
         self.log().matches("the supervisor froze guests").count()
     }
 
