@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::cgroup;
 use crate::daemon::{Daemon, Home};
@@ -273,17 +273,21 @@ impl LabHost {
         network.switch.ip(&["link", "set", &self.name, "up"])
     }
 
-    /// Gives the host another address, as a change of network does.
+    /// Gives the host another address, as a change of network does: the old one goes
+    /// first, since a second one of the same network may go with it
+    /// (`promote_secondaries`).
     ///
     /// # Errors
-    /// There is no network of the host's own.
+    /// There is no network of the host's own, or it has not the new address alone.
     pub fn change_address(&mut self) -> Result<()> {
         let network = self.network.clone().context("the host has no network of its own")?;
         let old = format!("{}/16", address(self.number, self.generation));
         self.generation += 1;
         let new = format!("{}/16", address(self.number, self.generation));
+        network.ip(&["addr", "del", &old, "dev", "eth0"])?;
         network.ip(&["addr", "add", &new, "dev", "eth0"])?;
-        network.ip(&["addr", "del", &old, "dev", "eth0"])
+        ensure!(network.has("eth0", &new)? && !network.has("eth0", &old)?, "no address {new}");
+        Ok(())
     }
 }
 
