@@ -132,7 +132,8 @@ fn a_worker_that_hangs_lets_no_guest_run_beside_its_successor() -> Result<()> {
     let worker = worker.context("a process")?;
     let used = |host: usize| -> u64 {
         let of = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok();
-        let ns = |text: String| text.split_whitespace().next().and_then(|ns| ns.parse().ok());
+        let ns =
+            |text: String| text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok());
         lab.hosts[host].guests().into_iter().filter_map(|pid| ns(of(pid)?)).sum()
     };
     rustix::process::kill_process(worker, rustix::process::Signal::STOP)?;
