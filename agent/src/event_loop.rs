@@ -16,13 +16,13 @@ use gleaner_agent_core::agent::{self, Agent, Event};
 use gleaner_agent_core::guest::{self, Effect, Exit, KeeperEvent};
 use gleaner_agent_core::occupancy::Observation;
 use gleaner_agent_core::spool::Recorded;
-use gleaner_agent_core::watchdog::{self, BEAT_EVERY, Vouch};
+use gleaner_agent_core::watchdog::{self, BEAT_EVERY, UNREAD_MAX, Vouch};
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_common::job::Outcome;
 use gleaner_common::program::HandoverReply;
 use gleaner_common::time::{Moment, Spoken};
 use gleaner_shell::clock::{Alarm, Clock};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::container::{Answers, Container, Reap, Site};
@@ -61,8 +61,7 @@ pub(crate) struct EventLoop {
     alarm_at: Option<Moment>,
     /// Readable when we are told to stop.
     signals: UnixStream,
-    /// When the sensors were looked at last, and what was said of that.
-    looked: Moment,
+    /// What was said last of guests that run, and of the lease.
     vouched: Option<Vouch>,
     lease_told: Option<Moment>,
     /// How often the supervisor has frozen and killed in this one's stead.
@@ -122,7 +121,6 @@ impl EventLoop {
             alarm: Alarm::new()?,
             alarm_at: None,
             signals,
-            looked: now,
             vouched: None,
             lease_told: None,
             doubted: (0, 0),
@@ -161,8 +159,7 @@ impl EventLoop {
     /// Waits for something and handles it.
     fn turn(&mut self) {
         // Without an alarm the deadlines pass unheard: look every second then.
-        let timeout =
-            self.set_alarm().err().map(|_| rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 });
+        let timeout = self.set_alarm().err().map(|_| Timespec { tv_sec: 1, tv_nsec: 0 });
         let keepers: Vec<_> =
             (0..self.places.len()).filter(|at| self.places[*at].keeper().is_some()).collect();
         let (sensed, stopped, linked, heard) = {
@@ -180,7 +177,6 @@ impl EventLoop {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => tracing::error!(%error, "cannot wait for events"),
             }
-            self.looked = Clock.now();
             let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
             let heard: Vec<usize> = keepers
                 .iter()
@@ -214,28 +210,56 @@ impl EventLoop {
         self.vouch();
     }
 
-    /// What has been looked at is done with: guests may run on that word for a
-    /// while. The supervisor has frozen them if the last one came to its end.
+    /// What has been seen so far is done with. If there is nothing more, guests may run
+    /// on that word for a while; otherwise the next turn is at once.
     fn vouch(&mut self) {
         self.tell_lease();
-        let vouch = self.core.runs_guests().then(|| self.looked_now()).flatten();
-        let is_news = watchdog::is_news(self.vouched, vouch);
-        if let Some(beats) = self.site.beats.as_ref().filter(|_| is_news) {
-            beats.say(vouch);
-            let doubted = beats.doubted();
-            let before = std::mem::replace(&mut self.doubted, doubted);
-            if doubted != before {
-                let silent = self.vouched.map(|said| Spoken(self.looked.since(said.looked)));
-                let silent = silent.map(|silent| silent.to_string()).unwrap_or_default();
-                let killed = doubted.1 > before.1;
-                tracing::warn!(silent, killed, "the supervisor froze guests nobody vouched for");
-            }
-            self.vouched = vouch;
+        if !self.core.runs_guests() {
+            self.say(None);
+        } else if watchdog::is_news(self.vouched, self.vouch_of(Clock.now()))
+            && let Some(looked) = self.look()
+        {
+            self.say(self.vouch_of(looked));
         }
     }
 
-    fn looked_now(&self) -> Option<Vouch> {
-        Some(Vouch { looked: self.looked, lease_end: self.core.lease_end()? })
+    /// Before a guest runs, somebody must know of it: a worker can be stopped at any
+    /// moment. That none runs any more is said only once it is so.
+    fn vouch_before(&mut self) {
+        self.tell_lease();
+        if self.vouched.is_none() && self.core.runs_guests() {
+            // With its owner unheard it begins frozen, until that is done with.
+            let looked = self.look().unwrap_or(Clock.now() - UNREAD_MAX);
+            self.say(self.vouch_of(looked));
+        }
+    }
+
+    fn vouch_of(&self, looked: Moment) -> Option<Vouch> {
+        Some(Vouch { looked, lease_end: self.core.lease_end()? })
+    }
+
+    /// Have the sensors nothing to say? The time is from before the look: whoever is
+    /// stopped between the two has looked when it says, or later.
+    fn look(&self) -> Option<Moment> {
+        let looked = Clock.now();
+        let mut sensors = [PollFd::from_borrowed_fd(self.senses.fd(), PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        (poll(&mut sensors, Some(&at_once)) == Ok(0)).then_some(looked)
+    }
+
+    fn say(&mut self, vouch: Option<Vouch>) {
+        let Some(beats) = &self.site.beats else { return };
+        if vouch == self.vouched {
+            return;
+        }
+        beats.say(vouch);
+        let before = std::mem::replace(&mut self.doubted, beats.doubted());
+        if self.doubted != before {
+            let silent = self.vouched.map_or(Duration::ZERO, |said| Clock.now().since(said.looked));
+            let (silent, killed) = (Spoken(silent), self.doubted.1 > before.1);
+            tracing::warn!(%silent, killed, "the supervisor froze guests nobody vouched for");
+        }
+        self.vouched = vouch;
     }
 
     fn tell_lease(&mut self) {
@@ -245,15 +269,6 @@ impl EventLoop {
         {
             beats.lease_ends(end);
             self.lease_told = lease;
-        }
-    }
-
-    /// Before a guest runs, somebody must know of it: a worker can be stopped at any
-    /// moment. That none runs any more is said only once it is so.
-    fn vouch_before(&mut self) {
-        self.tell_lease();
-        if self.vouched.is_none() && self.core.runs_guests() {
-            self.vouch();
         }
     }
 

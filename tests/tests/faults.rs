@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use gleaner_common::wire::Request;
 use gleaner_lab::Lab;
 use gleaner_lab::blocking_client::BlockingClient;
@@ -103,16 +103,55 @@ fn a_users_connection_outlives_a_time_without_requests() -> Result<()> {
     talk.request(&Request::Health).map(drop)
 }
 
+/// Its lease outlasts all waits here, so that nothing but the cancellation ends the
+/// guest; and an agent that connects anew says so.
 #[test]
 fn a_connection_survives_a_change_of_address() -> Result<()> {
-    let Some((mut lab, job, host)) = one_long_guest("20s")? else { return Ok(()) };
-    let before = until("it has a fence", PATIENCE, || fence(&lab, job))?;
+    let Some((mut lab, job, host)) = one_long_guest("1h")? else { return Ok(()) };
+    let guests = lab.hosts[host].guests();
+    let log = lab.hosts[host].dir.join("agent.log");
+    let calls = || std::fs::read_to_string(&log).map(|log| log.matches("trying again").count());
+    let before = calls()?;
     lab.hosts[host].change_address()?;
+    // Longer than a connection lives of which nothing is heard.
+    std::thread::sleep(IDLE_TIMEOUT + Duration::from_secs(2));
+    assert_eq!(lab.hosts[host].guests(), guests, "the guest went on");
     lab.text(&["cancel", &job.to_string()])?;
     until("the cancellation reaches the guest at the new address", PATIENCE, || {
         Ok(lab.hosts[host].guests().is_empty().then_some(()))
     })?;
-    assert!(before > 0);
+    assert_eq!(calls()?, before, "it is another connection");
+    Ok(())
+}
+
+/// What two copies of a guest would write is looked at from outside.
+#[test]
+fn a_worker_that_hangs_lets_no_guest_run_beside_its_successor() -> Result<()> {
+    let Some((lab, job, host)) = one_long_guest("3s")? else { return Ok(()) };
+    let worker = rustix::process::Pid::from_raw(i32::try_from(lab.hosts[host].agent_worker()?)?);
+    let worker = worker.context("a process")?;
+    let used = |host: usize| -> u64 {
+        let of = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok();
+        let ns =
+            |text: String| text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok());
+        lab.hosts[host].guests().into_iter().filter_map(|pid| ns(of(pid)?)).sum()
+    };
+    rustix::process::kill_process(worker, rustix::process::Signal::STOP)?;
+    // It comes to a stand within two beats; from then on it uses nothing.
+    std::thread::sleep(Duration::from_millis(200));
+    let before = used(host);
+    let mut ran_on = false;
+    let elsewhere = until("it runs elsewhere", PATIENCE, || {
+        ran_on |= used(host) > before;
+        Ok((0..4).find(|other| *other != host && !lab.hosts[*other].guests().is_empty()))
+    })?;
+    assert!(!ran_on, "it ran on while nobody was heard");
+    let left = lab.hosts[host].guests();
+    assert!(left.into_iter().all(is_killed), "it is still there beside its successor");
+    rustix::process::kill_process(worker, rustix::process::Signal::CONT)?;
+    lab.wait_for_workstations()?;
+    assert!(!lab.hosts[elsewhere].guests().is_empty(), "the successor goes on");
+    assert_eq!(lab.job(job)?["summary"]["lost"], 1);
     Ok(())
 }
 

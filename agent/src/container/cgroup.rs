@@ -39,6 +39,13 @@ pub enum CgroupError {
     Populated { path: PathBuf },
 }
 
+/// The most that version 1 has counted, since it was last written to.
+const PEAK: &str = "memory.max_usage_in_bytes";
+const PEAK_WITH_SWAP: &str = "memory.memsw.max_usage_in_bytes";
+
+/// What the kernel may ask for at once, and not get.
+const LARGE_PAGE_BYTES: u64 = 2 << 20;
+
 /// Limits of one place; 0 leaves one as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupLimits {
@@ -359,10 +366,12 @@ impl PlaceGroup {
             let [kills, at_limit] = ["oom_kill", "oom"].map(|name| number_after(&events, name));
             return Starvation { kills, at_limit };
         };
-        let count = |name: &str| read(dir.join(name)).trim().parse().unwrap_or(0_u64);
+        let bytes = |name: &str| read(dir.join(name)).trim().parse().unwrap_or(0_u64);
+        // Its count of failures leaves out those of memory and swap together.
+        let most = bytes(PEAK).max(bytes(PEAK_WITH_SWAP));
         Starvation {
             kills: number_after(&read(dir.join("memory.oom_control")), "oom_kill"),
-            at_limit: count("memory.failcnt").max(count("memory.memsw.failcnt")),
+            at_limit: u64::from(most + LARGE_PAGE_BYTES >= bytes("memory.limit_in_bytes")),
         }
     }
 
@@ -386,8 +395,13 @@ impl PlaceGroup {
         }
     }
 
-    /// Sets the limits where controllers are there; unchanged ones cost nothing.
+    /// Sets the limits of the next guest where controllers are there, and forgets what
+    /// the one before it used at most.
     pub fn set_limits(&mut self, limits: GroupLimits) {
+        if let Some(dir) = self.legacy_dir("memory") {
+            let _ = fs::write(dir.join(PEAK_WITH_SWAP), "0");
+            let _ = fs::write(dir.join(PEAK), "0");
+        }
         if limits.memory_bytes_max != self.limits.memory_bytes_max {
             let text = limits.memory_bytes_max.to_string();
             if let Some(dir) = self.legacy_dir("memory") {

@@ -119,7 +119,7 @@ fn stay_in_memory() {
 /// collected when it does, as the next worker is watched.
 fn reap_strays() {
     for _ in 0..STRAYS_LOOKED_FOR {
-        match rustix::process::waitpid(None, WaitOptions::NOHANG) {
+        match rustix::process::wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(rustix::io::Errno::INTR) => continue,
             Ok(None) => {}
             Err(_) => return,

@@ -106,12 +106,13 @@ impl Watch<'_> {
         }
     }
 
-    /// Collects whoever has ended, orphans that have come to us included; the
+    /// Collects whoever has ended, orphans that have come to us included, whatever
+    /// their process group (`waitpid` without a process knows only ours); the
     /// worker's end is an error.
     fn see_children(&mut self) -> Result<(), Option<WaitStatus>> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         loop {
-            match rustix::process::waitpid(None, options) {
+            match rustix::process::wait(options) {
                 Ok(Some((pid, status))) if pid == self.worker => {
                     if !status.stopped() {
                         return Err(Some(status));

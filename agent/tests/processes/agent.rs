@@ -254,6 +254,9 @@ impl Drop for Lab {
         if std::thread::panicking() {
             println!("{}", self.log());
         }
+        if self.freezes() > 0 {
+            println!("measured: guests frozen for a late beat: {}", self.freezes());
+        }
         self.stop();
         let Some(cgroup) = &self.cgroup else { return };
         let name = cgroup.file_name().unwrap();

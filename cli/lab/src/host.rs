@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::cgroup;
 use crate::daemon::{Daemon, Home};
@@ -293,7 +293,7 @@ impl LabHost {
     /// Gives the host another address, as a change of network does.
     ///
     /// # Errors
-    /// There is no network of the host's own.
+    /// There is no network of the host's own, or it has not the new address alone.
     pub fn change_address(&mut self) -> Result<()> {
         let network = self.network.clone().context("the host has no network of its own")?;
         let old = self.address();

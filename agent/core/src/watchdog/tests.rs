@@ -9,6 +9,7 @@ fn ms(ms: u64) -> Moment {
     Moment::ZERO + Duration::from_millis(1_000 + ms)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as the worker says it")]
 fn vouch(looked: u64, lease_end: u64) -> Option<Vouch> {
     Some(Vouch { looked: ms(looked), lease_end: ms(lease_end) })
 }
@@ -183,7 +184,7 @@ impl World {
             self.step(Step::Renews);
             self.step(Step::Passes(Duration::from_millis(10)));
             assert!(!self.frozen, "a worker that is well is not believed: {self:?}");
-            self.step(Step::Passes(BEAT_EVERY - Duration::from_millis(10)));
+            self.step(Step::Passes(BEAT_EVERY));
         }
         self.step(Step::NobodyRuns);
         self.step(Step::Passes(Duration::from_secs(1)));
