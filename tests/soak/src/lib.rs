@@ -21,6 +21,7 @@ pub mod proxy;
 pub mod report;
 pub mod run;
 pub mod schedule;
+pub mod settled;
 pub mod usage;
 pub mod user;
 pub mod watcher;

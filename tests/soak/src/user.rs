@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use gleaner_common::id::{JobId, SubprogramId};
-use gleaner_common::report::{JobRow, JobState, SubprogramRow, SubprogramState};
+use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_lab::blocking_client::BlockingClient;
 use gleaner_shell::clock::Clock;
 
 use crate::jobs::Job;
-use crate::witness::Subprogram;
+use crate::settled::{Settled, Told};
 
 /// How often the user looks at their jobs.
 const LOOK: Duration = Duration::from_millis(200);
@@ -108,7 +108,8 @@ impl User {
         let jobs = std::mem::take(&mut *locked(&self.shared.jobs));
         let cancelled = std::mem::take(&mut *locked(&self.shared.cancelled));
         let client = BlockingClient::connect(&self.means.identity, Some(&self.means.address))?;
-        Settled::read(&client, self.means.seed, &jobs, &cancelled)
+        let accepted: BTreeMap<_, _> = jobs.into_iter().map(|it| (it.id, it.job)).collect();
+        Ok(Settled::judge(&told(&client, self.means.seed)?, &accepted, &cancelled))
     }
 }
 
@@ -217,107 +218,26 @@ fn answer(client: &BlockingClient, request: &Request) -> Result<Reply> {
     Ok(client.with(async |client| client.request(request).await)?)
 }
 
-/// What became of all jobs.
-#[derive(Debug, Default)]
-pub struct Settled {
-    pub jobs: usize,
-    /// Those that the coordinator took without our having heard of it.
-    pub unheard: usize,
-    pub subprograms: usize,
-    pub succeeded: BTreeSet<Subprogram>,
-    /// Of jobs that were cancelled.
-    pub cancelled: usize,
-    /// One line each: jobs that are not known any more, and subprograms that
-    /// came to nothing.
-    pub lost: Vec<String>,
-    /// One line each.
-    pub wrong: Vec<String>,
-    pub stuck: Vec<String>,
-    pub attempts: u64,
-    /// Attempts that failed, of programs that do not.
-    pub failures: u64,
-    pub moves: u64,
-    pub retreats: u64,
-}
-
-impl Settled {
-    fn read(
-        client: &BlockingClient,
-        seed: u64,
-        accepted: &[Submitted],
-        cancelled: &BTreeSet<u64>,
-    ) -> Result<Self> {
-        let mut settled = Self::default();
-        let listed = client.rows(&Request::Jobs)?.into_iter();
-        let listed =
-            listed.filter_map(|row| if let Reply::Job(row) = row { Some(*row) } else { None });
-        let listed: BTreeMap<JobId, JobRow> = listed.map(|row| (row.job, row)).collect();
-        for Submitted { id, job, .. } in accepted {
-            if listed.get(id).and_then(|row| Job::named(seed, &row.name)).as_ref() != Some(job) {
-                settled.lost.push(format!("job {id} was accepted and is not known"));
-            }
+/// All jobs of this soak that the coordinator knows, with what they have printed.
+fn told(client: &BlockingClient, seed: u64) -> Result<Vec<Told>> {
+    let mut all = vec![];
+    for row in client.rows(&Request::Jobs)? {
+        let Reply::Job(row) = row else { continue };
+        let Some(job) = Job::named(seed, &row.name) else { continue };
+        let (id, mut subprograms) = (row.job, vec![]);
+        let stuck = (row.summary.state == JobState::Running)
+            .then(|| format!("{:?}; {:?}", row.summary, client.rows(&Request::WhyJob(id))));
+        for row in
+            client.rows(&Request::Subprograms { job: id, first: 0, count: job.subprograms() })?
+        {
+            let Reply::Subprogram(row) = row else { continue };
+            let has_ended = row.state == SubprogramState::Succeeded;
+            let printed = if has_ended { printed(client, row.subprogram)? } else { String::new() };
+            subprograms.push((*row, printed));
         }
-        for (id, row) in &listed {
-            let Some(job) = Job::named(seed, &row.name) else { continue };
-            settled.jobs += 1;
-            settled.unheard += usize::from(!accepted.iter().any(|ours| ours.id == *id));
-            settled.job(client, &job, row, cancelled.contains(&job.number))?;
-        }
-        Ok(settled)
+        all.push(Told { id, job, stuck, subprograms });
     }
-
-    fn job(
-        &mut self,
-        client: &BlockingClient,
-        job: &Job,
-        row: &JobRow,
-        cancelled: bool,
-    ) -> Result<()> {
-        self.subprograms += job.subprograms() as usize;
-        if row.summary.state == JobState::Running {
-            let why = client.rows(&Request::WhyJob(row.job));
-            self.stuck.push(format!("job {}: {:?}; {why:?}", row.job, row.summary));
-            return Ok(());
-        }
-        let count = job.subprograms();
-        let rows = client.rows(&Request::Subprograms { job: row.job, first: 0, count })?;
-        let mut missing: BTreeSet<u32> = (0..count).collect();
-        for found in rows {
-            let Reply::Subprogram(found) = found else { continue };
-            missing.remove(&found.subprogram.index);
-            self.subprogram(client, job, &found, cancelled)?;
-        }
-        let missing = missing.into_iter().map(|index| format!("{}.{index} is not known", row.job));
-        self.lost.extend(missing);
-        Ok(())
-    }
-
-    fn subprogram(
-        &mut self,
-        client: &BlockingClient,
-        job: &Job,
-        row: &SubprogramRow,
-        cancelled: bool,
-    ) -> Result<()> {
-        let id = row.subprogram;
-        self.attempts += u64::from(row.attempts);
-        self.failures += u64::from(row.failures);
-        self.moves += u64::from(row.moves);
-        self.retreats += u64::from(row.retreats);
-        match row.state {
-            SubprogramState::Succeeded => {
-                self.succeeded.insert(Subprogram { job: job.number, index: id.index });
-                let printed = printed(client, id)?;
-                let expected = job.answer(id.index);
-                if printed != expected {
-                    self.wrong.push(format!("{id} printed {printed:?}: expected {expected:?}"));
-                }
-            }
-            SubprogramState::Cancelled if cancelled => self.cancelled += 1,
-            _ => self.lost.push(format!("{id} is {}: {:?}", row.state.name(), row.outcome)),
-        }
-        Ok(())
-    }
+    Ok(all)
 }
 
 fn printed(client: &BlockingClient, id: SubprogramId) -> Result<String> {
