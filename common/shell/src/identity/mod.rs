@@ -18,7 +18,7 @@ mod subject;
 mod token;
 mod validity;
 
-pub use authority::{Authority, IssueError};
+pub use authority::{Authority, FILES as AUTHORITY_FILES, IssueError};
 pub use enrolled::{Identity, IdentityError};
 pub use key::{Fingerprint, fingerprint};
 pub use subject::Subject;
