@@ -9,8 +9,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use gleaner_lab::guard::{Guarded, guard};
 
 use crate::command::{
-    cancel, daemon, doctor, enrol, fetch, identity, job, jobs, logs, owner, pages, policies,
-    presence, replay, shares, submit, token, trace, usage, users, why, workstations,
+    cancel, coordinator_backup, daemon, doctor, enrol, fetch, identity, job, jobs, logs, owner,
+    pages, policies, presence, replay, shares, submit, token, trace, usage, users, why,
+    workstations,
 };
 use crate::failure::Verdict;
 use crate::flags::Misspelt;
@@ -208,6 +209,10 @@ impl Command {
                 None => daemon::coordinator(&args.run),
                 Some(CoordinatorCommand::Install(args)) => coordinator::install(&args, &all()),
                 Some(CoordinatorCommand::Uninstall(args)) => coordinator::uninstall(&args, &all()),
+                Some(CoordinatorCommand::Backup(of)) => coordinator_backup::backup(&args.run, &of),
+                Some(CoordinatorCommand::Restore(of)) => {
+                    coordinator_backup::restore(&args.run, &of)
+                }
             },
             Self::Collector(args) => match args.command {
                 None => daemon::collector(&args.run),
@@ -270,6 +275,20 @@ pub enum CoordinatorCommand {
     /// Take away what install set up; --purge takes the jobs and the authority too.
     #[command(after_help = "Example:\n  sudo glean coordinator uninstall")]
     Uninstall(install::UninstallArgs),
+    /// Save jobs, results, identities and the authority in one file, while the coordinator runs.
+    ///
+    /// Whoever has the file can be anybody in this lab: keep it as you keep keys. Staged files
+    /// (inputs, and what guests printed and left) are not in it. They are in `blobs` of the data
+    /// directory, never change, and any tool can copy them, after this.
+    #[command(after_help = "Example:\n  glean coordinator --data ./lab backup lab.backup")]
+    Backup(coordinator_backup::BackupArgs),
+    /// Bring a backup back, while the coordinator does not run.
+    ///
+    /// What it takes the place of is kept in the data directory, as `replaced-` and the time. Agents
+    /// tell the coordinator again what has ended since the backup, as far as they remember; what
+    /// it does not know any more, `glean workstations` and its log name. Programs of ranks begin again.
+    #[command(after_help = "Example:\n  glean coordinator --data ./lab restore lab.backup")]
+    Restore(coordinator_backup::RestoreArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -336,7 +355,7 @@ mod tests {
 
     /// What answers with nothing that a program could read: all else is a listing
     /// or a report. The documents' test sees which of them print a table.
-    const NOT_LISTINGS: [&str; 31] = [
+    const NOT_LISTINGS: [&str; 33] = [
         "glean logs",
         "glean fetch",
         "glean cancel",
@@ -361,6 +380,8 @@ mod tests {
         "glean coordinator",
         "glean coordinator install",
         "glean coordinator uninstall",
+        "glean coordinator backup",
+        "glean coordinator restore",
         "glean collector",
         "glean collector install",
         "glean collector uninstall",

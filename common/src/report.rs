@@ -299,6 +299,10 @@ pub struct HealthRow {
     pub collector_connected: bool,
     /// "well", or what is wrong with the store in one line.
     pub store: String,
+    /// What of the database is not as it was written; empty if nothing is known of.
+    pub damage: String,
+    /// How it shows that the store went back to an earlier time; empty if it did not.
+    pub went_back: String,
     pub queued: u64,
     /// How long placing took, in seconds, over the last placements.
     pub placement_p50_s: f64,

@@ -9,6 +9,7 @@
 //! ```
 
 mod agents;
+mod backup;
 mod blobs;
 mod brain;
 mod cleanup;
@@ -23,6 +24,7 @@ mod server;
 mod staging_room;
 mod store;
 
+pub use backup::{Backup, BackupError, backup, restore};
 pub use blobs::OpenBlobsError;
 pub use config::{ConfigMistake, CoordinatorConfig};
 pub use run::{ADMIN, CoordinatorError, run, serve};

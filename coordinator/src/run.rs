@@ -37,7 +37,7 @@ use crate::parts::{self, PartCleanup};
 use crate::placement::PlacementTimes;
 use crate::server::{self, Shared};
 use crate::staging_room::StagingRoom;
-use crate::store::{self, OpenStoreError, Store, StoreHealth, StoreThread, Write};
+use crate::store::{self, Checked, OpenStoreError, Store, StoreHealth, StoreThread, Write};
 
 /// Where the coordinator's own administrator's identity is kept, in the data
 /// directory: for the command line on the same machine.
@@ -107,7 +107,7 @@ pub async fn serve(
     let _lock = lock(&config.data)?;
     let mut store = Store::open(&config.data)?;
     let (mut restored, records) = store.load()?;
-    store.commit(&[Write::Change(restored.begin_generation(Clock::new().wall()))])?;
+    store.begin(restored.begin_generation(Clock::new().wall()))?;
     let directory = Directory::restore(records).with_certificate_life(config.certificate_life);
     let directory = Arc::new(RwLock::new(directory));
     let authority = Authority::load_or_create(&config.data)?;
@@ -122,6 +122,7 @@ pub async fn serve(
     ensure_admin(&config.data, address, &authority, &directory, &mut store)?;
 
     let (reader, quiet_reader) = (store.reader()?, store.reader()?);
+    let database = store.path().to_owned();
     let tickets = TicketKey(authority.derive("gleaner: tickets of moves"));
     let Started { brain, thread, handle, health, placement, agents, unneeded } =
         start_brain(config, restored, tickets, &directory, store)?;
@@ -157,6 +158,8 @@ pub async fn serve(
         revocations: brain.revocations.clone(),
     });
     let quiet_handle = shared.brain.clone();
+    let checked_health = shared.store_health.clone();
+    tokio::task::spawn_blocking(move || look_through(&database, &checked_health));
     tracing::info!("listening on {address}");
     ready(address);
     let ended = tokio::select! {
@@ -234,6 +237,23 @@ fn start_brain(
     Ok(Started { brain, thread, handle, health, placement, agents, unneeded })
 }
 
+/// Says whether the database is whole, while it is in use already: of a large one
+/// that takes minutes.
+fn look_through(database: &Path, health: &StoreHealth) {
+    match store::check(database) {
+        Ok(Checked::Whole { rows }) => tracing::info!("the database is whole: {rows} rows"),
+        Ok(Checked::Damaged(detail)) => {
+            tracing::error!(
+                "the database {} is damaged: {detail}: \
+                 `glean coordinator restore FILE` brings a backup back",
+                database.display()
+            );
+            health.found_damaged(detail);
+        }
+        Err(error) => tracing::warn!("the database was not looked through: {error}"),
+    }
+}
+
 /// What cannot be read is learned anew: the policy knows less for some weeks.
 fn tell_of_forgotten(core: &Core, directory: &Arc<RwLock<Directory>>) {
     let directory = directory.read().unwrap_or_else(PoisonError::into_inner);
@@ -263,7 +283,7 @@ fn core_config(config: &CoordinatorConfig, tickets: TicketKey) -> gleaner_coordi
 }
 
 /// Takes the data directory's lock: one coordinator for each.
-fn lock(data: &Path) -> Result<Lock, CoordinatorError> {
+pub(crate) fn lock(data: &Path) -> Result<Lock, CoordinatorError> {
     let unusable = |why| CoordinatorError::Data { path: data.to_owned(), why };
     // The directory has users' files and everybody's keys.
     DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(unusable)?;

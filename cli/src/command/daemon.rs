@@ -83,9 +83,8 @@ pub fn agent(args: &RunAgent) -> Result<Verdict> {
     })
 }
 
-/// # Errors
-/// The coordinator cannot start, or cannot go on.
-pub fn coordinator(args: &RunCoordinator) -> Result<Verdict> {
+/// What it is to run with, and where its data is.
+pub(crate) fn coordinator_config(args: &RunCoordinator) -> Result<CoordinatorConfig> {
     let mut config: CoordinatorConfig = load(args.config.as_deref(), COORDINATOR_CONFIG)?;
     if let Some(data) = &args.data {
         config.data.clone_from(data);
@@ -93,6 +92,13 @@ pub fn coordinator(args: &RunCoordinator) -> Result<Verdict> {
     if let Some(listen) = args.listen {
         config.listen = listen;
     }
+    Ok(config)
+}
+
+/// # Errors
+/// The coordinator cannot start, or cannot go on.
+pub fn coordinator(args: &RunCoordinator) -> Result<Verdict> {
+    let config = coordinator_config(args)?;
     log::init(None)?;
     gleaner_coordinator::run(&config)?;
     Ok(Verdict::Yes)

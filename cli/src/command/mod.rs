@@ -1,6 +1,7 @@
 //! The commands: what each takes and does.
 
 pub mod cancel;
+pub mod coordinator_backup;
 pub mod daemon;
 pub mod doctor;
 pub mod enrol;

@@ -371,9 +371,14 @@ async fn write(shared: &Arc<Shared>, record: DirectoryRecord) -> Result<(), Refu
 }
 
 async fn health(shared: &Arc<Shared>, peer: &Peer) -> Result<Reply, Refusal> {
-    let (workstations, connected, queued) = shared
+    let (workstations, connected, queued, later_self) = shared
         .brain
-        .look(|core, _| (core.workstations().count(), core.connected(), core.queued()))
+        .look(|core, _| {
+            let later_self = core.later_self().map(|(name, seen)| {
+                format!("{name} has seen attempt {seen}, which is newer than the store")
+            });
+            (core.workstations().count(), core.connected(), core.queued(), later_self)
+        })
         .await?;
     let placement = shared.placement.percentiles();
     Ok(Reply::Health(Box::new(HealthRow {
@@ -385,6 +390,8 @@ async fn health(shared: &Arc<Shared>, peer: &Peer) -> Result<Reply, Refusal> {
         connected,
         collector_connected: shared.collector.is_connected(),
         store: shared.store_health.trouble().unwrap_or_else(|| "well".to_owned()),
+        damage: shared.store_health.damage().unwrap_or_default().to_owned(),
+        went_back: later_self.unwrap_or_default(),
         queued,
         placement_p50_s: placement.p50_s,
         placement_p99_s: placement.p99_s,

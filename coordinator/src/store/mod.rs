@@ -8,20 +8,25 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gleaner_coordinator_core::Restored;
+use gleaner_common::id::JobId;
+use gleaner_coordinator_core::{Change, Restored};
+use gleaner_shell::identity::Authority;
 use rusqlite::Connection;
 
 use crate::directory::DirectoryRecord;
 
+mod check;
 mod column;
 mod database;
 mod read;
+mod seal;
 mod spec_1;
 #[cfg(test)]
 mod tests;
 mod thread;
 mod write;
 
+pub(crate) use check::{Checked, check};
 pub(crate) use database::DatabaseError;
 pub use database::OpenStoreError;
 pub(crate) use thread::{Batch, FromStore, StoreHealth, StoreThread, start};
@@ -42,6 +47,9 @@ impl Store {
     /// See [`OpenStoreError`]; the file is then as it was.
     pub(crate) fn open(data: &Path) -> Result<Self, OpenStoreError> {
         let path = data.join(FILE);
+        if Authority::is_in(data) {
+            database::refuse_emptied(&path)?;
+        }
         let writer = Writer(database::open(&path)?);
         Ok(Self { path, writer })
     }
@@ -67,6 +75,15 @@ impl Store {
             .map_err(|why| OpenStoreError::Unusable { path: self.path.clone(), why })
     }
 
+    /// Commits the beginning of a generation: from now on it is no copy any more, but
+    /// what others may be copies of.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub(crate) fn begin(&mut self, generation: Change) -> Result<(), OpenStoreError> {
+        self.commit(&[Write::Change(generation), Write::Original])
+    }
+
     /// A second, read-only connection.
     ///
     /// # Errors
@@ -77,9 +94,35 @@ impl Store {
         Ok(Reader(Arc::new(Mutex::new(Tables { connection }))))
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(crate) fn into_writer(self) -> Writer {
         self.writer
     }
+}
+
+/// Copies the database of a coordinator, which may run, as it is at one moment.
+///
+/// # Errors
+/// Those of the database, and of the file that is to be made.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), DatabaseError> {
+    Ok(database::copy(from, to)?)
+}
+
+/// Notes in the database of a directory that it is a copy, whose later self may have
+/// gone on: so many numbers of jobs are left out.
+///
+/// # Errors
+/// See [`OpenStoreError`].
+pub(crate) fn make_copy(data: &Path, jobs_left_out: u32) -> Result<(), OpenStoreError> {
+    let path = data.join(FILE);
+    let unusable = |why| OpenStoreError::Unusable { path: path.clone(), why };
+    let mut store = Store::open(data)?;
+    let last = store.load()?.0.last_job.unwrap_or_default();
+    let last_job = JobId(last.0.saturating_add(jobs_left_out) / jobs_left_out * jobs_left_out);
+    store.writer.become_copy(last_job).map_err(unusable)
 }
 
 /// What can be asked of the rows: see [`read`].

@@ -151,7 +151,7 @@ impl Tables {
 
     /// The jobs that name a file, each with its user and whether it is public.
     pub(crate) fn jobs_of_file(&self, hash: ContentHash) -> Read<Vec<(JobId, String, bool)>> {
-        let query = "SELECT job, user, public FROM jobs WHERE job IN \
+        let query = "SELECT * FROM jobs WHERE job IN \
                      (SELECT job FROM files WHERE hash = :hash UNION \
                       SELECT job FROM cuts WHERE hash = :hash)";
         self.rows(query, named_params! { ":hash": hash.0 }, |row| {
@@ -179,7 +179,7 @@ impl Tables {
 
     /// What a subprogram printed and left, the accepted attempt or the latest.
     pub(crate) fn result(&self, id: SubprogramId) -> Read<Option<Finished>> {
-        let query = "SELECT finished FROM results WHERE job = :job AND idx = :idx";
+        let query = "SELECT * FROM results WHERE job = :job AND idx = :idx";
         let of = named_params! { ":job": id.job.0, ":idx": id.index };
         self.one(query, of, |row| row.unpack("finished"))
     }
@@ -190,14 +190,14 @@ impl Tables {
         let of = named_params! { ":job": id.job.0, ":idx": id.index };
         let query = "SELECT * FROM replicas WHERE job = :job AND idx = :idx ORDER BY replica";
         let records = self.rows(query, of, replica)?;
-        let query = "SELECT fence FROM results WHERE job = :job AND idx = :idx AND accepted";
+        let query = "SELECT * FROM results WHERE job = :job AND idx = :idx AND accepted";
         let accepted = self.one(query, of, |row| row.get("fence").map(count))?;
         Ok((records, accepted.map(Fence::unpacked)))
     }
 
     /// What one replica printed and left.
     pub(crate) fn replica_result(&self, id: SubprogramId, replica: u8) -> Read<Option<Finished>> {
-        let query = "SELECT finished FROM replicas WHERE job = :job AND idx = :idx \
+        let query = "SELECT * FROM replicas WHERE job = :job AND idx = :idx \
                      AND replica = :replica AND finished IS NOT NULL";
         let of = named_params! { ":job": id.job.0, ":idx": id.index, ":replica": replica };
         self.one(query, of, |row| row.unpack("finished"))

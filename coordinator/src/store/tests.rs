@@ -256,11 +256,12 @@ fn a_database_of_a_later_version_is_left_alone() {
     let store = Store::open(dir.path()).unwrap();
     store.writer.0.pragma_update(None, "user_version", 99).unwrap();
     drop(store);
-    refused(dir.path(), "is of version 99, this program knows up to 6");
+    refused(dir.path(), "is of version 99, this program knows up to 7");
 }
 
 /// Takes back what the steps from version 5 on have made.
 fn make_older(store: &Store, version: i32) {
+    make_unsealed(store);
     let undo = "ALTER TABLE jobs DROP COLUMN public; DROP TABLE usage;
                 ALTER TABLE subprograms DROP COLUMN lost_in_a_row;
                 ALTER TABLE workstations DROP COLUMN drained;
@@ -397,7 +398,7 @@ fn what_was_learned_comes_back_and_goes_with_its_workstation() {
 fn events_of_programs_that_had_no_version_get_one() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    let insert = "INSERT INTO events VALUES (1, 1, 0, x'0000ff00'), (1, 1, 1, x'80')";
+    let insert = "INSERT INTO events (job, life, sequence, event) VALUES (1, 1, 0, x'0000ff00'), (1, 1, 1, x'80')";
     store.writer.0.execute_batch(insert).unwrap();
     make_older(&store, 3);
     drop(store);
@@ -407,6 +408,147 @@ fn events_of_programs_that_had_no_version_get_one() {
     let events: Vec<Vec<u8>> =
         events.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     assert_eq!(events, [&[1, 0, 0, 0xff, 0][..], &[1, 0x80]]);
+}
+
+/// Takes away what version 7 has brought.
+fn make_unsealed(store: &Store) {
+    let connection = &store.writer.0;
+    let names = |query: &str| -> Vec<String> {
+        let mut names = connection.prepare(query).unwrap();
+        names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    for trigger in names("SELECT name FROM sqlite_temp_schema WHERE type = 'trigger'") {
+        connection.execute_batch(&format!("DROP TRIGGER {trigger}")).unwrap();
+    }
+    for table in names("SELECT name FROM sqlite_schema WHERE type = 'table'") {
+        connection.execute_batch(&format!("ALTER TABLE {table} DROP COLUMN sum")).unwrap();
+    }
+    connection.pragma_update(None, "user_version", 6).unwrap();
+}
+
+/// One row or more in every table, and what an open and a load read of it.
+fn filled(dir: &std::path::Path) -> Store {
+    let mut store = Store::open(dir).unwrap();
+    let part = ContentHash([9; 32]);
+    let event = Change::ProgramEvent { job: JobId(1), life: Life(1), sequence: 0, bytes: vec![7] };
+    let mut changes: Vec<_> = (1..6).map(|number| Change::Job(Box::new(job(number)))).collect();
+    changes.extend((1..40).map(|index| Change::Subprogram(subprogram(1, index))));
+    changes.extend((1..40).map(|number| Change::Attempt(attempt(number, None))));
+    changes.extend((40..60).map(|number| Change::Attempt(attempt(number, Some("succeeded")))));
+    changes.extend([
+        event,
+        Change::Notes { job: JobId(1), notes: vec!["begins again".into()] },
+        Change::Cuts { job: JobId(1), parts: vec![part] },
+        Change::FencesReserved { below: Fence::of(10_000) },
+        Change::Result {
+            subprogram: subprogram(1, 2).subprogram,
+            accepted: true,
+            finished: Box::new(finished(7)),
+        },
+    ]);
+    store.commit(&writes(changes)).unwrap();
+    let name = "desk".to_owned();
+    let workstation = DirectoryRecord::Workstation { workstation: WorkstationId(4), name };
+    store.commit(&[Write::Record(workstation)]).unwrap();
+    store
+}
+
+#[test]
+fn a_database_of_version_6_is_sealed_and_read_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = filled(dir.path());
+    let before = store.load().unwrap();
+    make_unsealed(&store);
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.load().unwrap(), before);
+    assert!(matches!(check(store.path()).unwrap(), Checked::Whole { rows } if rows > 100));
+}
+
+/// All that anybody reads, or why it does not read.
+fn all_read(dir: &std::path::Path) -> Result<String, String> {
+    let store = Store::open(dir).map_err(|error| error.to_string())?;
+    let loaded = store.load().map_err(|error| error.to_string())?;
+    let reader = store.reader().map_err(|error| error.to_string())?;
+    let listed = reader.read_here(|tables| {
+        let id = subprogram(1, 2).subprogram;
+        let jobs = (1..6).map(|number| tables.job_record(JobId(number)));
+        Ok((
+            jobs.collect::<Result<Vec<_>, _>>()?,
+            tables.subprogram_records(JobId(1), (0, u32::MAX))?,
+            (0..60)
+                .map(|index| tables.attempts(SubprogramId { job: JobId(1), index }))
+                .collect::<Result<Vec<_>, _>>()?,
+            tables.result(id)?,
+            tables.is_wanted(ContentHash([9; 32]))?,
+        ))
+    });
+    let listed = listed.map_err(|error| error.to_string())?;
+    match check(store.path()).map_err(|error| error.to_string())? {
+        Checked::Whole { .. } => Ok(format!("{loaded:?} {listed:?}")),
+        Checked::Damaged(detail) => Err(detail),
+    }
+}
+
+/// 45 of 95 flipped bits had changed rows unnoticed.
+#[test]
+fn no_flipped_bit_changes_what_is_read_unnoticed() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(filled(dir.path()));
+    let path = dir.path().join(FILE);
+    let expected = all_read(dir.path()).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let (mut noticed, mut harmless) = (0, 0);
+    // Every byte's turn comes in runs with other offsets; a prime spreads them.
+    for at in (0..bytes.len() * 8).step_by(99_991) {
+        let mut flipped = bytes.clone();
+        flipped[at / 8] ^= 1 << (at % 8);
+        for log in ["-wal", "-shm"] {
+            let _ = fs::remove_file(dir.path().join(format!("{FILE}{log}")));
+        }
+        fs::write(&path, &flipped).unwrap();
+        match all_read(dir.path()) {
+            Err(why) => {
+                noticed += 1;
+                assert!(!why.contains('\n') || !why.contains("restore"), "{why}");
+            }
+            Ok(read) => {
+                assert_eq!(read, expected, "bit {} of byte {}", at % 8, at / 8);
+                harmless += 1;
+            }
+        }
+    }
+    assert!(noticed > 1, "{noticed} noticed, {harmless} changed nothing");
+}
+
+#[test]
+fn a_row_that_was_changed_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(filled(dir.path()));
+    let other = Connection::open(dir.path().join(FILE)).unwrap();
+    other.execute_batch("UPDATE attempts SET workstation = 77 WHERE fence = 12").unwrap();
+    drop(other);
+    let store = Store::open(dir.path()).unwrap();
+    let why = store.load().unwrap_err().to_string();
+    assert!(why.contains("row 12 of attempts is not as it was written"), "{why}");
+    assert!(
+        matches!(check(store.path()).unwrap(), Checked::Damaged(why) if why.contains("row 12"))
+    );
+}
+
+#[test]
+fn a_database_that_was_emptied_beside_its_authority_is_not_made_anew() {
+    for left in [&b""[..], b"S", b"no database at all, and long"] {
+        let dir = tempfile::tempdir().unwrap();
+        gleaner_shell::identity::Authority::create(dir.path()).unwrap();
+        fs::write(dir.path().join(FILE), left).unwrap();
+        refused(dir.path(), "is no database any more");
+        assert_eq!(fs::read(dir.path().join(FILE)).unwrap(), left);
+    }
+    // A coordinator that died while it made the first one has no authority yet.
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(FILE), b"").unwrap();
+    Store::open(dir.path()).unwrap();
 }
 
 #[test]

@@ -11,7 +11,7 @@
 //! ```
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -43,15 +43,29 @@ const BURST: u32 = 16;
 
 /// What is wrong with the store; `None` if all is well.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct StoreHealth(Arc<Mutex<Option<String>>>);
+pub(crate) struct StoreHealth {
+    refusing: Arc<Mutex<Option<String>>>,
+    damage: Arc<OnceLock<String>>,
+}
 
 impl StoreHealth {
+    /// Why it takes no writes.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.refusing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is not as it was written.
+    pub(crate) fn damage(&self) -> Option<&str> {
+        self.damage.get().map(String::as_str)
+    }
+
+    pub(crate) fn found_damaged(&self, detail: String) {
+        // The first finding is as good as the second.
+        let _ = self.damage.set(detail);
     }
 
     fn set(&self, trouble: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        *self.refusing.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 }
 

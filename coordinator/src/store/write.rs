@@ -37,6 +37,25 @@ pub(crate) enum Write {
     ForgetUploads {
         before: WallTime,
     },
+    /// What is to be done about a copy is done.
+    Original,
+}
+
+/// One row, its columns by name.
+macro_rules! put {
+    ($connection:expr, $into:literal,
+     { $first:ident: $value:expr $(, $column:ident: $other:expr)* $(,)? }) => {
+        $connection
+            .prepare_cached(concat!(
+                $into, " (", stringify!($first) $(, ", ", stringify!($column))*,
+                ") VALUES (:", stringify!($first) $(, ", :", stringify!($column))*, ")",
+            ))?
+            .execute(&[
+                (concat!(":", stringify!($first)), &$value as &dyn ToSql)
+                $(, (concat!(":", stringify!($column)), &$other as &dyn ToSql))*
+            ])
+            .map(drop)
+    };
 }
 
 /// The database's one writer.
@@ -58,6 +77,16 @@ impl Writer {
             if !overtaken {
                 apply(&transaction, write)?;
             }
+        }
+        Ok(transaction.commit()?)
+    }
+
+    /// # Errors
+    /// Those of the database.
+    pub(super) fn become_copy(&mut self, last_job: JobId) -> Result<(), DatabaseError> {
+        let transaction = self.0.transaction()?;
+        for (key, value) in [("is_copy", 1), ("last_job", last_job.0)] {
+            put!(transaction, "INSERT OR REPLACE INTO meta", { key: key, value: value })?;
         }
         Ok(transaction.commit()?)
     }
@@ -110,7 +139,8 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
             | Write::Record(_)
             | Write::Forget(_)
             | Write::Uploaded { .. }
-            | Write::ForgetUploads { .. } => continue,
+            | Write::ForgetUploads { .. }
+            | Write::Original => continue,
         };
         if let Some(earlier) = last.insert(row, position) {
             overtaken[earlier] = true;
@@ -120,23 +150,6 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
 }
 
 type Done = Result<(), rusqlite::Error>;
-
-/// One row, its columns by name.
-macro_rules! put {
-    ($connection:expr, $into:literal,
-     { $first:ident: $value:expr $(, $column:ident: $other:expr)* $(,)? }) => {
-        $connection
-            .prepare_cached(concat!(
-                $into, " (", stringify!($first) $(, ", ", stringify!($column))*,
-                ") VALUES (:", stringify!($first) $(, ", :", stringify!($column))*, ")",
-            ))?
-            .execute(&[
-                (concat!(":", stringify!($first)), &$value as &dyn ToSql)
-                $(, (concat!(":", stringify!($column)), &$other as &dyn ToSql))*
-            ])
-            .map(drop)
-    };
-}
 
 fn apply(connection: &Connection, write: &Write) -> Done {
     match write {
@@ -200,6 +213,9 @@ fn apply(connection: &Connection, write: &Write) -> Done {
             .prepare_cached("DELETE FROM uploads WHERE at < :before")?
             .execute(named_params! { ":before": before.0 })
             .map(drop),
+        Write::Original => {
+            connection.execute("DELETE FROM meta WHERE key = 'is_copy'", []).map(drop)
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 )]
 
 mod agent;
+mod backup;
 mod bad_input;
 mod blobs;
 mod coordinator;

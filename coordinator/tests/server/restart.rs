@@ -53,10 +53,10 @@ fn lasting_address() -> SocketAddr {
     addresses.find(|address| UdpSocket::bind(address).is_ok()).unwrap()
 }
 
-struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
-    async fn start(dir: &Path) -> Self {
+    pub async fn start(dir: &Path) -> Self {
         let _ = std::fs::remove_file(dir.join("ready"));
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "restart::child", "--nocapture"])
@@ -76,18 +76,18 @@ impl Process {
         process
     }
 
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 }
 
-async fn admin(dir: &Path) -> Client {
+pub async fn admin(dir: &Path) -> Client {
     let admin = Identity::load(&dir.join("data").join(ADMIN)).unwrap();
     Client::connect(&admin, None).await.unwrap()
 }
 
-async fn enrolled(dir: &Path, name: &str) -> Identity {
+pub async fn enrolled(dir: &Path, name: &str) -> Identity {
     let admin = admin(dir).await;
     let token = token(&admin, Role::Agent, PATIENCE, None).await;
     enrol(&admin.link().address, &token, name).await.unwrap()

@@ -85,7 +85,14 @@ fn of_lab(row: &HealthRow, now: WallTime) -> Vec<Check> {
         let found = format!("{} from the coordinator's", Spoken(apart));
         Check::lacking("clock", found, "set both by NTP: timedatectl set-ntp true")
     };
-    let store = if row.store == "well" {
+    let store = if !row.damage.is_empty() {
+        let found = format!("damaged: {}", row.damage);
+        Check::sick("store", found, "sudo glean coordinator restore FILE brings a backup back")
+    } else if row.store == "well" && !row.went_back.is_empty() {
+        let found = format!("it went back to an earlier time: {}", row.went_back);
+        let repair = "glean workstations says what is not known any more: submit that again";
+        Check::lacking("store", found, repair)
+    } else if row.store == "well" {
         Check::well("store", row.store.clone())
     } else {
         Check::sick(
@@ -134,6 +141,8 @@ mod tests {
             connected: 0,
             collector_connected: false,
             store: "no space left".into(),
+            damage: String::new(),
+            went_back: String::new(),
             queued: 9,
             placement_p50_s: 0.0,
             placement_p99_s: 0.0,
@@ -148,5 +157,12 @@ mod tests {
             HealthRow { store: "well".into(), collector_connected: true, connected: 3, ..row };
         let checks = of_lab(&well, WallTime::from_unix_s(1_003));
         assert!(checks.iter().all(|check| check.health == Health::Well), "{checks:?}");
+        let damaged = HealthRow { damage: "the row 7 of jobs".into(), ..well.clone() };
+        let went_back = HealthRow { went_back: "desk has seen more".into(), ..well };
+        for (row, health) in [(damaged, Health::Sick), (went_back, Health::Lacking)] {
+            let checks = of_lab(&row, WallTime::from_unix_s(1_003));
+            let store = checks.iter().find(|check| check.subject == "store").unwrap();
+            assert_eq!(store.health, health, "{checks:?}");
+        }
     }
 }

@@ -17,6 +17,9 @@ use crate::clock::Clock;
 const KEY_FILE: &str = "authority-key.pem";
 const CERTIFICATE_FILE: &str = "authority.pem";
 
+/// What a copy of an authority consists of, in its directory.
+pub const FILES: [&str; 2] = [KEY_FILE, CERTIFICATE_FILE];
+
 /// Why no certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
@@ -81,6 +84,11 @@ impl Authority {
             (true, false) => Self::certify(dir, read_key(&key)?),
             (_, true) => Self::load(dir),
         }
+    }
+
+    /// Has there been one in this directory?
+    pub fn is_in(dir: &Path) -> bool {
+        FILES.iter().any(|file| dir.join(file).exists())
     }
 
     /// Its own certificate, in DER.

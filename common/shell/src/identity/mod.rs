@@ -19,7 +19,7 @@ mod subject;
 mod token;
 mod validity;
 
-pub use authority::{Authority, IssueError};
+pub use authority::{Authority, FILES as AUTHORITY_FILES, IssueError};
 pub use enrolled::{Identity, IdentityError};
 pub use home::{Home, set_aside};
 pub use key::{Fingerprint, fingerprint};

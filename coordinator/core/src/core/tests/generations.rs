@@ -139,3 +139,26 @@ fn no_agent_draws_generations_from_a_far_future() {
     assert!(site.last.effects.iter().any(refused), "{:?}", site.last);
     assert!(site.core.fences.floor().generation < Generation(u32::MAX));
 }
+
+/// An agent that says nothing does not notice that its coordinator died: work waited
+/// for 17 s.
+#[test]
+fn agents_without_guests_are_heard_the_more_often_the_fewer_they_are() {
+    let told = |site: &Site| {
+        let beats = site.sent().find_map(|(_, frame)| match frame {
+            CoordinatorFrame::Welcome { heartbeat_without_guests, .. } => {
+                Some(*heartbeat_without_guests)
+            }
+            _ => None,
+        });
+        beats.unwrap()
+    };
+    let mut site = Site::with_idle(1);
+    assert_eq!(told(&site), s(3));
+    (2..=5_000).for_each(|id| site.enrol(id));
+    site.connect(2, 1, 1);
+    assert_eq!(told(&site), s(10));
+    (5_001..=20_000).for_each(|id| site.enrol(id));
+    site.connect(3, 1, 1);
+    assert_eq!(told(&site), s(20));
+}
