@@ -109,7 +109,8 @@ impl Core {
         let queue = users.find_map(|user| self.queues.of(user))?;
         let mut jobs = queue.jobs().filter_map(|id| self.jobs.get(&id));
         let job = jobs.find(|job| self.pool.could_take(job.needs()))?;
-        if !queue.is_short(job) {
+        // What begins together does not begin with one that waits somewhere.
+        if !queue.is_short(job) || job.spec().needs_at_once() > 1 {
             return None;
         }
         job.turns().find_map(|(turn, avoided)| {
