@@ -4,7 +4,8 @@
 # Two more want root and apt, and live the README under a real systemd:
 #   make test-units      in containers of Debian 13, two minutes once its tree is made
 #   make test-units-vm   in a VM with its own kernel and a PS/2 keyboard, six
-.PHONY: demo test test-units test-units-vm lint check-core bench fuzz deny install deps test-deps clean
+#   make simulate   whole labs with faults on a virtual clock, for MINUTES
+.PHONY: demo test simulate test-units test-units-vm lint check-core bench fuzz deny install deps test-deps clean
 
 PACKAGES = gcc libc6-dev make iproute2
 # What the packages give: asked first, so that nothing is installed twice.
@@ -38,6 +39,12 @@ check-core:
 	  done; \
 	  echo "$$core reaches neither tokio nor quinn"; \
 	done
+
+# Fresh seeds each time; a failure prints the command that repeats it.
+MINUTES = 5
+simulate: deps
+	cargo build --profile simulate --locked -p gleaner-simulation
+	./target/simulate/glean-simulate --minutes $(MINUTES) --corpus tests/simulation/corpus.txt
 
 bench: deps
 	cargo build --release --locked -p gleaner-cli -p glean-bench

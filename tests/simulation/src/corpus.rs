@@ -21,7 +21,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<(u64, Changes)>, String> {
     let lines = lines.filter(|line| !line.is_empty());
     lines
         .map(|line| {
-            let line = Line::try_parse_from(line.split_whitespace()).map_err(|it| it.to_string())?;
+            let line =
+                Line::try_parse_from(line.split_whitespace()).map_err(|it| it.to_string())?;
             Ok((line.seed, line.lab.changes()?))
         })
         .collect()

@@ -79,7 +79,13 @@ impl LabArgs {
     fn changes(&self) -> Result<Changes, String> {
         let without = numbers(&self.without)?;
         let never = self.never.iter().copied().collect();
-        Ok(Changes { rounds: self.rounds, hosts: self.hosts, submits: self.submits, never, without })
+        Ok(Changes {
+            rounds: self.rounds,
+            hosts: self.hosts,
+            submits: self.submits,
+            never,
+            without,
+        })
     }
 }
 

@@ -17,7 +17,12 @@ struct Shrink {
 
 /// The smallest changes that were found in this time, and how it fails with
 /// them.
-pub fn shrink(seed: u64, changes: &Changes, failure: &Failure, time: Duration) -> (Changes, Failure) {
+pub fn shrink(
+    seed: u64,
+    changes: &Changes,
+    failure: &Failure,
+    time: Duration,
+) -> (Changes, Failure) {
     let best = (changes.clone(), failure.clone());
     let until = Instant::now() + time;
     let mut shrink = Shrink { seed, kind: failure.kind().to_owned(), until, best };

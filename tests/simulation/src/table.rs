@@ -135,7 +135,11 @@ impl fmt::Display for Table {
         writeln!(f, "steps                 {} ({:.0} a second)", self.steps, steps / took)?;
         writeln!(f, "attempts              {}", self.attempts)?;
         writeln!(f, "moves, lost           {}, {}", self.moves, self.lost)?;
-        writeln!(f, "longest calm, waste   {}, {} of a thousand", self.calm_permille, self.waste_permille)?;
+        writeln!(
+            f,
+            "longest calm, waste   {}, {} of a thousand",
+            self.calm_permille, self.waste_permille
+        )?;
         writeln!(f, "faults")?;
         for (trouble, count) in &self.faults {
             writeln!(f, "  {:20}{count}", trouble.name())?;
