@@ -1,7 +1,7 @@
 //! Labs in a storm, then in a calm in which all work must finish.
 //!
 //! `GLEANER_SEEDS=1000` tries more of them; a failure prints its seed and the
-//! command that repeats it.
+//! command that repeats it; with `GLEANER_TRACE=1` it prints all that happens.
 
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ fn stormy() -> Setting {
         failures: 0.1,
         replicated: 0.3,
         check_all_every: 64,
+        trace: std::env::var_os("GLEANER_TRACE").is_some(),
         ..Setting::default()
     }
 }
