@@ -8,7 +8,7 @@ use gleaner_common::program::Life;
 use gleaner_common::report::{JobSummary, SubprogramState, WorkstationState};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::Printed;
-use gleaner_coordinator_core::{Change, Core, Step};
+use gleaner_coordinator_core::{Change, Core, History, Step};
 use gleaner_program_core::address::Task;
 
 use super::agents::truth;
@@ -253,7 +253,8 @@ impl Witness {
         let own = |job: &JobId| {
             let of_job = |index| SubprogramId { job: *job, index };
             let tried = store.subprograms.range(of_job(0)..=of_job(u32::MAX));
-            let choosy = tried.filter(|(_, it)| it.history.avoided != Default::default()).count();
+            let nobody = History::default().avoided;
+            let choosy = tried.filter(|(_, it)| it.history.avoided != nobody).count();
             let choosy = u32::try_from(choosy).unwrap_or(u32::MAX);
             let at_once = store.jobs.get(job).map(|it| it.spec.needs_at_once());
             at_once.map(|ranks| ranks.saturating_sub(choosy))
