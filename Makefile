@@ -4,8 +4,10 @@
 # Two more want root and apt, and live the README under a real systemd:
 #   make test-units      in containers of Debian 13, two minutes once its tree is made
 #   make test-units-vm   in a VM with its own kernel and a PS/2 keyboard, six
-# And one breaks a lab of real daemons for as long as you like:
-#   make soak MINUTES=10
+# Three more break labs, for as long as you like:
+#   make simulate   whole labs on a virtual clock, with faults, for MINUTES
+#   make soak       a lab of real daemons under real faults, for MINUTES
+#   make mutants    bugs planted in a copy of the sources: who notices?
 .PHONY: demo test test-units test-units-vm lint check-core bench soak simulate mutants fuzz deny install deps test-deps clean
 
 PACKAGES = gcc libc6-dev make iproute2
@@ -40,6 +42,12 @@ check-core:
 	  done; \
 	  echo "$$core reaches neither tokio nor quinn"; \
 	done
+
+# Fresh seeds each time; a failure prints the command that repeats it.
+MINUTES = 5
+simulate: deps
+	cargo build --profile simulate --locked -p gleaner-simulation
+	./target/simulate/glean-simulate --minutes $(MINUTES) --corpus tests/simulation/corpus.txt
 
 bench: deps
 	cargo build --release --locked -p gleaner-cli -p glean-bench

@@ -1,7 +1,12 @@
 //! `glean-simulate`: labs by the thousand, on all processors, until a time is
 //! over, so many hours of labs have passed, or one fails.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a command")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "it is a command, and takes its own time"
+)]
 
 mod corpus;
 mod table;
@@ -47,9 +52,9 @@ struct Args {
     /// Labs that once failed, which run first.
     #[arg(long)]
     corpus: Option<PathBuf>,
-    /// Seconds for making a failure small.
-    #[arg(long, default_value_t = 60)]
-    shrink: u64,
+    /// Labs that may run to make a failure small.
+    #[arg(long, default_value_t = 300)]
+    shrink: u32,
     /// Goes on after failures, until so many.
     #[arg(long, default_value_t = 1)]
     failures: usize,
@@ -185,8 +190,7 @@ impl Campaign {
         self.table().add(&trial, twice);
         if let Err(failure) = trial.outcome {
             eprintln!("seed {seed} fails, and is made small: {}", table::short(&failure.message));
-            let time = Duration::from_secs(self.args.shrink);
-            let (changes, failure) = shrink(seed, changes, &failure, time);
+            let (changes, failure) = shrink(seed, changes, &failure, self.args.shrink);
             self.table().found.push(Found { seed, changes, failure });
         }
     }

@@ -2,7 +2,6 @@
 //! then fewer single faults, as long as the same promise is broken.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 use crate::lab::Trouble;
 use crate::swarm::{Changes, draw};
@@ -11,21 +10,16 @@ use crate::trial::{Failure, run};
 struct Shrink {
     seed: u64,
     kind: String,
-    until: Instant,
+    /// How many more labs may run for it.
+    left: u32,
     best: (Changes, Failure),
 }
 
-/// The smallest changes that were found in this time, and how it fails with
-/// them.
-pub fn shrink(
-    seed: u64,
-    changes: &Changes,
-    failure: &Failure,
-    time: Duration,
-) -> (Changes, Failure) {
+/// The smallest changes that were found with so many labs, and how it fails
+/// with them.
+pub fn shrink(seed: u64, changes: &Changes, failure: &Failure, left: u32) -> (Changes, Failure) {
     let best = (changes.clone(), failure.clone());
-    let until = Instant::now() + time;
-    let mut shrink = Shrink { seed, kind: failure.kind().to_owned(), until, best };
+    let mut shrink = Shrink { seed, kind: failure.kind().to_owned(), left, best };
     while shrink.pass() {}
     shrink.best
 }
@@ -33,9 +27,10 @@ pub fn shrink(
 impl Shrink {
     /// Is it still the same failure?
     fn accepts(&mut self, changes: Changes) -> bool {
-        if Instant::now() > self.until || changes == self.best.0 {
+        if self.left == 0 || changes == self.best.0 {
             return false;
         }
+        self.left -= 1;
         let Err(failure) = run(self.seed, draw(self.seed, &changes)).outcome else { return false };
         if failure.kind() != self.kind {
             return false;

@@ -56,10 +56,12 @@ fn ranges(numbers: &BTreeSet<u64>) -> String {
             _ => runs.push((*number, *number)),
         }
     }
-    let said = runs.iter().map(|(first, last)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}..{last}"),
-    });
+    let said =
+        runs.iter().map(
+            |(first, last)| {
+                if first == last { first.to_string() } else { format!("{first}..{last}") }
+            },
+        );
     said.collect::<Vec<_>>().join(",")
 }
 

@@ -1,14 +1,14 @@
 //! Labs in a storm, then in a calm in which all work must finish.
 //!
 //! `GLEANER_SEEDS=1000` tries more of them; a failure prints its seed and the
-//! command that repeats it.
+//! command that repeats it; with `GLEANER_TRACE=1` it prints all that happens.
 
 use std::time::Duration;
 
 use gleaner_coordinator_core::scheduler::ALL;
 use gleaner_coordinator_core::{Config, Policy, SchedulerConfig};
 
-use gleaner_simulation::{Lab, Outline, Setting, Trouble, Troubles};
+use gleaner_simulation::{Changes, Invariant, Lab, Outline, Setting, Trouble, Troubles, draw, run};
 
 fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -30,6 +30,7 @@ fn stormy() -> Setting {
         failures: 0.1,
         replicated: 0.3,
         check_all_every: 64,
+        trace: std::env::var_os("GLEANER_TRACE").is_some(),
         ..Setting::default()
     }
 }
@@ -320,4 +321,42 @@ fn what_is_ordered_away_is_neither_lost_nor_done_twice() {
     let outlines = check(test, 8, setting, |outline| assert_eq!(outline.lost, 0, "{outline:?}"));
     let moves: u64 = outlines.iter().map(|outline| outline.moves).sum();
     assert!(moves > 0 || outlines.len() == 1, "nothing moved");
+}
+
+/// One round of each, which is a storm and its calm: `glean-simulate` runs more of
+/// them, and longer ones.
+#[test]
+fn every_promise_is_put_to_the_test_by_labs_of_all_kinds_and_holds() {
+    let one_round = Changes { rounds: Some(1), ..Changes::default() };
+    let mut exercised = [0; Invariant::ALL.len()];
+    for seed in 0..number("GLEANER_SEEDS").unwrap_or(12) {
+        let trial = run(seed, draw(seed, &one_round));
+        let failed = trial.outcome.err();
+        assert_eq!(failed, None, "glean-simulate --seed {seed}{one_round}");
+        for (sum, count) in exercised.iter_mut().zip(trial.exercised) {
+            *sum += count;
+        }
+    }
+    let elsewhere = [Invariant::UsageSequence, Invariant::Determinism];
+    for (invariant, count) in Invariant::ALL.into_iter().zip(exercised) {
+        assert!(count > 0 || elsewhere.contains(&invariant), "{invariant}");
+    }
+}
+
+#[test]
+fn what_a_step_did_not_touch_did_not_change() {
+    Lab::new(5, Setting { check_all_every: 1, jobs: 4, ..stormy() }).run();
+}
+
+/// All faults of one lab, in order; then one of them is left out, and the others
+/// come as before.
+#[test]
+fn a_fault_that_is_left_out_takes_no_other_with_it() {
+    let setting = || Setting { jobs: 2, ..stormy() };
+    let all = Lab::new(9, setting()).run();
+    let without = [all.faults_drawn / 2].into();
+    let others = Lab::new(9, Setting { without, ..setting() }).run();
+    assert_eq!(others.faults_drawn, all.faults_drawn);
+    let sum = |outline: &Outline| outline.faults.values().sum::<u64>();
+    assert_eq!(sum(&others) + 1, sum(&all));
 }

@@ -120,7 +120,8 @@ impl Core {
         let queue = users.find_map(|user| self.queues.of(user))?;
         let mut jobs = queue.jobs().filter_map(|id| self.jobs.get(&id));
         let job = jobs.find(|job| self.pool.could_take(job.needs()))?;
-        if !queue.is_short(job) {
+        // What begins together does not begin with one that waits somewhere.
+        if !queue.is_short(job) || job.spec().needs_at_once() > 1 {
             return None;
         }
         let suspected = self.suspected(now, job);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use gleaner_coordinator_core::Change;
 
 use super::Lab;
+use super::host::Host;
 use super::setting::Setting;
 
 /// QUIC's idle timeout, as production has it: how long a connection whose other
@@ -56,7 +57,7 @@ impl Lab {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only new jobs are looked for")]
     pub(super) fn calm_bound(&self) -> Duration {
         let setting = &self.setting;
-        let places: usize = self.hosts.iter().map(|host| host.usable()).sum();
+        let places: usize = self.hosts.iter().map(Host::usable).sum();
         let (mut runs, mut longest) = (0, 0);
         let unwritten = self.pending.iter().flat_map(|step| &step.changes);
         let unwritten = unwritten.filter_map(|change| match change {

@@ -207,7 +207,7 @@ impl Host {
     pub(crate) fn crash(&mut self) {
         let Self { id, incarnation, asleep, owner_here, cores, ways, clock, quiet, .. } = *self;
         let fresh = Self::new(id, (cores, self.places_said()), clock, quiet);
-        *self = Self { incarnation, asleep, owner_here, ways, ..fresh };
+        *self = Self { ways, incarnation, asleep, owner_here, ..fresh };
     }
 
     pub(crate) fn deadline(&self) -> Option<Moment> {

@@ -15,7 +15,7 @@ type Set = u64;
 
 #[derive(Debug)]
 pub(crate) struct Hosts {
-    hosts: Vec<Host>,
+    all: Vec<Host>,
     /// Since something was last looked up, and since they were last checked.
     touched: Set,
     unchecked: Set,
@@ -47,8 +47,13 @@ impl Hosts {
     pub(crate) fn new(hosts: Vec<Host>) -> Self {
         let count = u32::try_from(hosts.len()).expect("few hosts");
         assert!(count <= Set::BITS, "a lab has {} hosts at most", Set::BITS);
-        let all = Set::MAX.checked_shr(Set::BITS - count).unwrap_or(0);
-        Self { due: vec![Due::default(); hosts.len()], hosts, touched: all, unchecked: all }
+        let every = Set::MAX.checked_shr(Set::BITS - count).unwrap_or(0);
+        Self {
+            due: vec![Due::default(); hosts.len()],
+            all: hosts,
+            touched: every,
+            unchecked: every,
+        }
     }
 
     pub(crate) fn touch(&mut self, index: usize) {
@@ -76,14 +81,14 @@ impl Hosts {
         while self.touched != 0 {
             let index = self.touched.trailing_zeros() as usize;
             self.touched &= self.touched - 1;
-            self.due[index] = Due::of(&self.hosts[index]);
+            self.due[index] = Due::of(&self.all[index]);
         }
     }
 
     /// Whatever is known of hosts is as it would be found now.
     pub(crate) fn check(&mut self) {
         self.refresh();
-        for (host, due) in self.hosts.iter().zip(&self.due) {
+        for (host, due) in self.all.iter().zip(&self.due) {
             assert_eq!(*due, Due::of(host), "host{} changed, and nobody noted it", host.id);
         }
     }
@@ -103,7 +108,7 @@ impl Deref for Hosts {
     type Target = [Host];
 
     fn deref(&self) -> &[Host] {
-        &self.hosts
+        &self.all
     }
 }
 
@@ -111,13 +116,13 @@ impl Index<usize> for Hosts {
     type Output = Host;
 
     fn index(&self, index: usize) -> &Host {
-        &self.hosts[index]
+        &self.all[index]
     }
 }
 
 impl IndexMut<usize> for Hosts {
     fn index_mut(&mut self, index: usize) -> &mut Host {
         self.touch(index);
-        &mut self.hosts[index]
+        &mut self.all[index]
     }
 }

@@ -16,8 +16,7 @@ pub enum Invariant {
     AcknowledgedDurable,
     /// Usage numbers have no gap and no repeat.
     UsageSequence,
-    /// A rank's messages arrive once and in order, and its program's answer is
-    /// right.
+    /// What ranks ask is answered once, and a task is accepted once.
     RankOrder,
     /// Guests have no more together than their workstation lends.
     LentOnce,

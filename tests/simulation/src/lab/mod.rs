@@ -306,6 +306,11 @@ impl Lab {
         self.run_until(self.now + self.setting.quiet, |_| false);
     }
 
+    #[expect(clippy::print_stdout, reason = "a trace was asked for")]
+    fn tell_trace(&self, what: &str) {
+        println!("{} {what}", self.now.0);
+    }
+
     fn plan_jobs(&mut self, jobs: u32, within: Duration) {
         self.due_jobs += jobs;
         for _ in 0..jobs {
@@ -373,7 +378,7 @@ impl Lab {
         }
         if let Some(happening) = self.agenda.take_due(now) {
             if self.setting.trace {
-                println!("{} {happening:?}", now.0);
+                self.tell_trace(&format!("{happening:?}"));
             }
             self.happen(happening);
         }
@@ -446,11 +451,10 @@ impl Lab {
             Happening::Outlived(id, life, since) => self.outlived(id, life, since),
             Happening::CoordinatorStarts => self.coordinator_starts(),
             Happening::Commit(life) if life == self.life => self.commit(),
-            Happening::Commit(_) => {}
             Happening::Submit => self.submit(),
             Happening::Cancel => self.cancel(),
             Happening::Trouble(trouble, of) if of == self.weather => self.trouble(trouble),
-            Happening::Trouble(..) => {}
+            Happening::Commit(_) | Happening::Trouble(..) => {}
         }
     }
 

@@ -72,8 +72,8 @@ impl Outline {
             history: lab.history.hash(),
             faults: lab.chances.counts.clone(),
             faults_drawn: lab.chances.drawn(),
-            calm_permille: (lab.calm_part * 1_000.0) as u64,
-            waste_permille: (lab.waste_part * 1_000.0) as u64,
+            calm_permille: permille(lab.calm_part),
+            waste_permille: permille(lab.waste_part),
             ..Self::default()
         };
         let records = lab.store.subprograms.values();
@@ -97,4 +97,9 @@ impl Outline {
         }
         outline
     }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part is 0 or more")]
+fn permille(part: f64) -> u64 {
+    (part * 1_000.0) as u64
 }

@@ -154,7 +154,7 @@ impl Lab {
         let Some(fault) = self.chances.draw(trouble, &self.setting) else { return };
         if self.setting.trace {
             let number = self.chances.drawn();
-            println!("{} fault {number}: {} {fault:?}", self.now.0, trouble.name());
+            self.tell_trace(&format!("fault {number}: {} {fault:?}", trouble.name()));
         }
         let Fault { host: index, long, which } = fault;
         let up_to = |seconds: f64| Duration::from_secs_f64(seconds * long);
@@ -237,8 +237,12 @@ impl Lab {
             .zip(0..)
             .filter_map(|(place, at)| Some((at, place.keeper?.number)))
             .collect();
-        let chosen = keepers.get((which * keepers.len() as f64) as usize);
-        if let Some((at, number)) = chosen.copied().filter(|_| !self.hosts[index].asleep) {
+        let chosen = keepers
+            .iter()
+            .zip(1..)
+            .find(|(_, nth)| which * keepers.len() as f64 <= f64::from(*nth));
+        let chosen = chosen.map(|(keeper, _)| *keeper);
+        if let Some((at, number)) = chosen.filter(|_| !self.hosts[index].asleep) {
             self.keeper_dies(index, gleaner_common::id::PlaceId(at), number);
         }
     }

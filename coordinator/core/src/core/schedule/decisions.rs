@@ -124,7 +124,9 @@ impl Core {
         let sizes = self.schedule.scheduler.state().sizes(job.id());
         let may_be_fewer = sizes.is_some_and(|sizes| sizes.min() <= job.each());
         let parts = size / job.each();
-        may_be_fewer || needs.are_none() || self.pool.room_for(parts, needs) >= parts
+        // Also what asks for nothing: beside guests that have more memory than their
+        // cores stand for, a free core is no place.
+        may_be_fewer || self.pool.room_for(parts, needs) >= parts
     }
 
     /// Gives the job so many processors more. How many of them it cannot use: what a

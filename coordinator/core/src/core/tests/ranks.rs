@@ -296,6 +296,24 @@ fn a_lost_rank_takes_the_whole_program_back_to_its_start() {
     assert_eq!(site.last, Step::default());
 }
 
+/// One that is known to be short was sent ahead, and began without the others.
+#[test]
+fn no_rank_of_a_program_that_begins_again_is_sent_ahead_alone() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    let ((a, _, ended), (b, ..)) = (offered[0], offered[1]);
+    let (end, snapshot) = (End::ExitCode(0), Snapshot(0));
+    site.say(offered[0], &FromRank::Ended { end, snapshot, sent: vec![(Rank(1), 5)] });
+    let ms = Duration::from_millis(1);
+    let _ = site.hear_of(a, AttemptEvent::Finished(finished(ended, Outcome::Succeeded, ms)));
+    site.handle(Event::Disconnected(link(b, 1)));
+    for _ in 0..5 {
+        site.pass(s(3));
+        let offered = site.heartbeat(a);
+        assert_eq!(offered, [], "there is one place, and two ranks begin together");
+    }
+    assert_eq!(site.core.summary(job).unwrap().queued, 2);
+}
+
 #[test]
 fn an_ended_rank_whose_messages_are_lost_takes_the_program_back() {
     let (mut site, job, offered) = Site::with_ranks(2);
