@@ -177,7 +177,7 @@ impl Lab {
     }
 
     pub(crate) fn offer(&self, fence: u32, spec: JobSpec) {
-        let job = JobId(u32::try_from(fence).unwrap());
+        let job = JobId(fence);
         let index = spec.indexes.first;
         self.coordinator.say(CoordinatorFrame::Job { job, spec: Box::new(spec) });
         let subprogram = SubprogramId { job, index };

@@ -45,12 +45,6 @@ impl Namespace {
         ip(&all)
     }
 
-    /// Has this device that address?
-    pub(crate) fn has(&self, device: &str, address: &str) -> Result<bool> {
-        let said = self.ask(&["-4", "-o", "addr", "show", "dev", device])?;
-        Ok(said.split_whitespace().any(|word| word == address))
-    }
-
     /// Does this device carry what is sent? Until the kernel has seen its other
     /// end, a moment after both are set up, all is lost.
     fn carries(&self, device: &str) -> Result<bool> {

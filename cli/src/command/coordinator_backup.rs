@@ -32,9 +32,11 @@ pub struct RestoreArgs {
 pub fn backup(run: &RunCoordinator, args: &BackupArgs) -> Result<Verdict> {
     let config = coordinator_config(run)?;
     let saved = gleaner_coordinator::backup(&config.data, &args.to, args.force);
-    let saved = saved.map_err(|error| match error {
-        BackupError::Exists { .. } => hinted(error.to_string(), "--force replaces it"),
-        error => error.into(),
+    let saved = saved.map_err(|error| {
+        if matches!(error, BackupError::Exists { .. }) {
+            return hinted(error.to_string(), "--force replaces it");
+        }
+        error.into()
     })?;
     let (rows, kib, blobs) = (saved.rows, saved.bytes >> 10, config.data.join("blobs"));
     output::line(&format!(
@@ -49,11 +51,12 @@ pub fn backup(run: &RunCoordinator, args: &BackupArgs) -> Result<Verdict> {
 pub fn restore(run: &RunCoordinator, args: &RestoreArgs) -> Result<Verdict> {
     let config = coordinator_config(run)?;
     let restored = gleaner_coordinator::restore(&config.data, &args.from);
-    let restored = restored.map_err(|error| match error {
-        BackupError::Data(CoordinatorError::InUse { .. }) => {
-            hinted(error.to_string(), "sudo systemctl stop gleaner-coordinator, then again")
+    let restored = restored.map_err(|error| {
+        if matches!(error, BackupError::Data(CoordinatorError::InUse { .. })) {
+            let hint = "sudo systemctl stop gleaner-coordinator, then again";
+            return hinted(error.to_string(), hint);
         }
-        error => error.into(),
+        error.into()
     })?;
     output::line(&format!("{} rows are back", restored.rows))?;
     if let Some(kept) = restored.kept {

@@ -82,7 +82,8 @@ async fn all_that_a_backup_knew_ends_after_it_was_brought_back() {
     let mut changes = client.rows(&Request::Watch(job)).await.unwrap();
     let mut files = vec![];
     while let Some(Reply::Summary(summary)) = changes.next().await.unwrap() {
-        if summary.counts.succeeded >= COUNT / 5 * (1 + files.len() as u32) {
+        let parts = 1 + u32::try_from(files.len()).unwrap();
+        if summary.counts.succeeded >= COUNT / 5 * parts {
             let file = dir.path().join(format!("{}.backup", files.len()));
             let (data, to) = (data.clone(), file.clone());
             tokio::task::spawn_blocking(move || backup(&data, &to, false)).await.unwrap().unwrap();

@@ -8,8 +8,7 @@ use gleaner_common::id::{Fence, WorkstationId};
 use gleaner_common::program::{Destination, Handover, HandoverReply, Ticket};
 use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{
-    AgentFrame, AttemptEvent, CoordinatorFrame, Facts, GuestState, Offer, Purpose, Reply, Request,
-    Role,
+    AgentFrame, AttemptEvent, CoordinatorFrame, GuestState, Offer, Purpose, Reply, Request, Role,
 };
 use gleaner_shell::stream::{self, read_opening};
 
@@ -204,7 +203,7 @@ async fn why_names_what_keeps_a_guest_from_moving() {
             system: "Debian 13".into(),
             root: [1; 16],
         };
-        *facts = Facts { fingerprint: Some(Box::new(fingerprint)), ..facts.clone() };
+        facts.fingerprint = Some(Box::new(fingerprint));
         hello
     };
     let one = coordinator.enrol(Role::Agent, "one").await;

@@ -39,6 +39,7 @@ const FAULT_EVERY: u64 = 12;
 const CALM_STEPS: u32 = 2_000;
 
 /// Which faults there are: each seed draws its own.
+#[expect(clippy::struct_excessive_bools, reason = "each kind of fault is there or not")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageFaults {
     pub cuts: bool,
@@ -292,17 +293,17 @@ impl UsagePath {
         let note = spool
             .append(&mut self.agent_disk, &Recorded { transition, wall: WallTime(0), since_boot });
         self.unsaved.insert(self.appended);
-        self.see_what_is_saved(note);
+        self.see_what_is_saved(note.as_ref());
     }
 
     fn save(&mut self) {
         let Some(spool) = &mut self.spool else { return };
         let note = spool.save(&mut self.agent_disk);
-        self.see_what_is_saved(note);
+        self.see_what_is_saved(note.as_ref());
     }
 
-    fn see_what_is_saved(&mut self, note: Option<Note>) {
-        self.hear_notes(&note);
+    fn see_what_is_saved(&mut self, note: Option<&Note>) {
+        self.hear_notes(note);
         if self.spool.as_ref().is_some_and(|spool| !spool.has_unsaved()) {
             self.saved.append(&mut self.unsaved);
         }

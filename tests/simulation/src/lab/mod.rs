@@ -77,7 +77,6 @@ thread_local! {
 }
 
 /// Something that is to happen.
-#[expect(clippy::large_enum_variant, reason = "frames are most of what happens")]
 #[derive(Debug)]
 pub(crate) enum Happening {
     /// A frame arrives at the coordinator.
@@ -582,9 +581,10 @@ impl Lab {
                 holds!(AcknowledgedDurable, is_kept, "job {job} was answered before it was kept");
                 self.accepted.insert(job);
             }
-            Effect::Answer { answer: Answer::Cancelled(_) | Answer::No(_), .. } => {}
             Effect::Progress(summary) => self.witness.progressed(&summary),
-            Effect::WentBack { .. } | Effect::Unknown { .. } => {}
+            Effect::Answer { answer: Answer::Cancelled(_) | Answer::No(_), .. }
+            | Effect::WentBack { .. }
+            | Effect::Unknown { .. } => {}
             Effect::Unneeded(parts) => self.cuts.drop(parts, &self.store),
         }
     }

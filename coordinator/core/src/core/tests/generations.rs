@@ -26,9 +26,9 @@ impl Site {
 
     /// What is reserved once the step is durable.
     fn reserved(&self) -> Option<Fence> {
-        let reserved = |change: &Change| match change {
-            Change::FencesReserved { below } => Some(*below),
-            _ => None,
+        let reserved = |change: &Change| {
+            let Change::FencesReserved { below } = change else { return None };
+            Some(*below)
         };
         self.last.changes.iter().filter_map(reserved).next_back()
     }
@@ -44,9 +44,9 @@ impl Site {
     }
 
     fn told_unknown(&self) -> Vec<Fence> {
-        let unknown = |effect: &Effect| match effect {
-            Effect::Unknown { fence, .. } => Some(*fence),
-            _ => None,
+        let unknown = |effect: &Effect| {
+            let Effect::Unknown { fence, .. } = effect else { return None };
+            Some(*fence)
         };
         self.last.effects.iter().filter_map(unknown).collect()
     }
@@ -60,9 +60,9 @@ fn of(generation: u32, number: u32) -> Fence {
 fn went_back(seen: Fence) -> (Site, Vec<Offered>) {
     let mut site = Site::new(Config::default());
     site.submit(1, 0);
-    let jobs = site.last.changes.iter().filter_map(|change| match change {
-        Change::Job(record) => Some((**record).clone()),
-        _ => None,
+    let jobs = site.last.changes.iter().filter_map(|change| {
+        let Change::Job(record) = change else { return None };
+        Some((**record).clone())
     });
     let jobs: Vec<crate::record::JobRecord> = jobs.collect();
     site.starts_from(Restored {
@@ -145,11 +145,11 @@ fn no_agent_draws_generations_from_a_far_future() {
 #[test]
 fn agents_without_guests_are_heard_the_more_often_the_fewer_they_are() {
     let told = |site: &Site| {
-        let beats = site.sent().find_map(|(_, frame)| match frame {
-            CoordinatorFrame::Welcome { heartbeat_without_guests, .. } => {
-                Some(*heartbeat_without_guests)
-            }
-            _ => None,
+        let beats = site.sent().find_map(|(_, frame)| {
+            let CoordinatorFrame::Welcome { heartbeat_without_guests, .. } = frame else {
+                return None;
+            };
+            Some(*heartbeat_without_guests)
         });
         beats.unwrap()
     };
