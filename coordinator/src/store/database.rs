@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gleaner_shell::atomic::PRIVATE;
-use rusqlite::backup::Backup;
+use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::{seal, spec_1};
@@ -142,6 +142,9 @@ pub(super) fn open_to_check(path: &Path) -> Result<Connection, rusqlite::Error> 
     Ok(connection)
 }
 
+/// To `SQLite`'s backup, a negative number.
+const ALL_PAGES: i32 = -1;
+
 /// # Errors
 /// Those of `SQLite`.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<(), rusqlite::Error> {
@@ -150,7 +153,11 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<(), rusqlite::Error> {
     made.map_err(|why| rusqlite::Error::ToSqlConversionFailure(why.into()))?;
     let (source, mut copy) = (open_to_check(from)?, Connection::open(to)?);
     // All pages in one step are of one moment, and writers go on beside it.
-    Backup::new(&source, &mut copy)?.run_to_completion(-1, Duration::from_millis(50), None)?;
+    let backup = Backup::new(&source, &mut copy)?;
+    while backup.step(ALL_PAGES)? != StepResult::Done {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(backup);
     // A log beside it would have to be copied, too.
     copy.pragma_update(None, "journal_mode", "DELETE")?;
     copy.close().map_err(|(_, error)| error)

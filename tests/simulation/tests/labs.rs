@@ -137,7 +137,7 @@ fn equal_seeds_give_equal_labs() {
 
 #[test]
 fn a_lab_without_trouble_loses_and_repeats_nothing() {
-    let setting = |_| Setting { troubles: Troubles::default(), late_frames: 0.0, ..stormy() };
+    let setting = |_| Setting { failures: 0.0, troubles: Troubles::default(), late_frames: 0.0, ..stormy() };
     check("a_lab_without_trouble_loses_and_repeats_nothing", 4, setting, |outline| {
         assert_eq!((outline.lost, outline.suspensions), (0, 0), "{outline:?}");
     });
@@ -259,10 +259,14 @@ fn where_every_guest_fails_at_once_few_attempts_are_burnt_and_nothing_fails_for_
         let black_holes = 1 + u32::try_from(seed % 2).unwrap_or(0);
         Setting { crowd: Some(200), jobs: 1, black_holes, storm: s(600), ..quiet() }
     };
-    check(test, 8, setting, |outline| {
-        assert_eq!((outline.succeeded, outline.failed), (200, 0), "{outline:?}");
-        assert!(outline.attempts - 200 <= 2 * 12, "{outline:?}");
+    let outlines = check(test, 8, setting, |outline| {
+        // Its user may cancel it.
+        let wanted = 200 - outline.cancelled;
+        assert_eq!((outline.succeeded, outline.failed), (wanted, 0), "{outline:?}");
+        assert!(outline.attempts <= 200 + 2 * 12, "{outline:?}");
     });
+    let succeeded: u64 = outlines.iter().map(|outline| outline.succeeded).sum();
+    assert!(succeeded > 0 || outlines.len() == 1, "{outlines:#?}");
 }
 
 #[test]
