@@ -137,7 +137,8 @@ fn equal_seeds_give_equal_labs() {
 
 #[test]
 fn a_lab_without_trouble_loses_and_repeats_nothing() {
-    let setting = |_| Setting { failures: 0.0, troubles: Troubles::default(), late_frames: 0.0, ..stormy() };
+    let setting =
+        |_| Setting { failures: 0.0, troubles: Troubles::default(), late_frames: 0.0, ..stormy() };
     check("a_lab_without_trouble_loses_and_repeats_nothing", 4, setting, |outline| {
         assert_eq!((outline.lost, outline.suspensions), (0, 0), "{outline:?}");
     });
