@@ -188,6 +188,7 @@ impl Core {
     /// One cycle about all that this event has brought.
     pub(super) fn schedule(&mut self, draft: &mut Draft) {
         let goes_on = std::mem::take(&mut self.more_to_place);
+        self.keep_no_more(draft);
         self.tell_scheduler(draft);
         self.conclude_folding(draft);
         for id in self.schedule.unfilled.keys().copied().collect::<Vec<_>>() {
@@ -196,7 +197,6 @@ impl Core {
             }
             self.fill_on(draft, id);
         }
-        self.keep_no_more(draft);
         self.decide_all(draft, goes_on);
         for _ in 0..STAND_ASIDE_MAX {
             if !self.stand_aside(draft) {
@@ -208,8 +208,10 @@ impl Core {
             self.share_places(draft, id);
         }
         self.send_ahead(draft);
+        // Others have looked at what was kept already, and found it kept.
+        let is_let_go = self.keep_no_more(draft);
         self.tell_scheduler(draft);
-        self.more_to_place |= !self.schedule.unfilled.is_empty();
+        self.more_to_place |= is_let_go || !self.schedule.unfilled.is_empty();
     }
 
     /// All stages of a cycle, or of the rest of one that the last step began.

@@ -109,14 +109,17 @@ impl Core {
         }
     }
 
-    /// Lets go of what is kept for somebody who does not wait any more.
-    pub(super) fn keep_no_more(&mut self, draft: &Draft) {
-        let Some(id) = self.schedule.kept_for else { return };
+    /// Lets go of what is kept for somebody who does not wait any more. Is it let
+    /// go now?
+    pub(super) fn keep_no_more(&mut self, draft: &Draft) -> bool {
+        let Some(id) = self.schedule.kept_for else { return false };
+        let is_kept = self.pool.kept().is_some();
         if self.jobs.get(&id).is_none_or(|job| job.queued() == 0) {
             self.pool.keep_no_more(draft.now, &self.config);
             self.tell_resources(draft.now);
         }
         self.schedule.kept_for = self.pool.kept().map(|_| id);
+        is_kept && self.schedule.kept_for.is_none()
     }
 
     fn suits_whole(&self, job: &Job, size: u32) -> bool {
