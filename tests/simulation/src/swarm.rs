@@ -166,8 +166,7 @@ fn chances(rng: &mut SmallRng, setting: &mut Setting) {
     // Replicas that fail in different ways need ever more workstations.
     setting.replicated = if setting.failures > 0.0 { 0.0 } else { replicated };
     let large = sometimes(rng, 0.3, 0.8);
-    // What failed on the only workstation that suits it waits for another one.
-    setting.large = if setting.failures > 0.0 { 0.0 } else { large };
+    setting.large = large;
     setting.drift_ppm = *[0, 100, 10_000, 10_000].choose(rng).unwrap_or(&0);
     if rng.random_bool(0.3) {
         setting.owner_quiet = Duration::from_secs(300);

@@ -8,7 +8,7 @@ use gleaner_common::program::Life;
 use gleaner_common::report::{JobSummary, SubprogramState, WorkstationState};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::Printed;
-use gleaner_coordinator_core::{Change, Core, History, Step};
+use gleaner_coordinator_core::{Change, Core, Step};
 use gleaner_program_core::address::Task;
 
 use super::agents::truth;
@@ -248,17 +248,8 @@ impl Witness {
             assert!(row.slots > 0, "{}: {}", row.name, row.reason);
         }
         assert_eq!(placed, step.placed);
-        // Ranks that were spawned may wait for places of their own, and those that
-        // avoid a workstation for another one.
-        let own = |job: &JobId| {
-            let of_job = |index| SubprogramId { job: *job, index };
-            let tried = store.subprograms.range(of_job(0)..=of_job(u32::MAX));
-            let nobody = History::default().avoided;
-            let choosy = tried.filter(|(_, it)| it.history.avoided != nobody).count();
-            let choosy = u32::try_from(choosy).unwrap_or(u32::MAX);
-            let at_once = store.jobs.get(job).map(|it| it.spec.needs_at_once());
-            at_once.map(|ranks| ranks.saturating_sub(choosy))
-        };
+        // Ranks that were spawned may wait for places of their own.
+        let own = |job: &JobId| store.jobs.get(job).map(|it| it.spec.needs_at_once());
         let began = |(job, ranks): &(JobId, u32)| began(core, *job, *ranks, own(job));
         self.gangs += ranks.into_iter().filter(began).count();
     }
