@@ -111,11 +111,12 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenStoreError> {
     configure(&connection).map_err(explain)?;
     migrate(path, &mut connection)?;
     check_schema(path, &connection)?;
-    seal::seal_what_is_written(&connection).map_err(explain)?;
+    // Before rows are sealed, which would write its large row twice.
     if let Err(error) = lengthen_log(&connection) {
         // The disk is full, mostly: commits say so when they need the room.
         tracing::warn!("the store's log was not lengthened, commits may be slower: {error}");
     }
+    seal::seal_what_is_written(&connection).map_err(explain)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use gleaner_common::id::MachineId;
 use serde::{Deserialize, Serialize};
 
-use crate::atomic::{self, PUBLIC, ReplaceError};
+use crate::atomic::{self, PRIVATE, ReplaceError};
 
 /// Beside the identity's own files.
 const HOME_FILE: &str = "machine.toml";
@@ -70,7 +70,7 @@ impl Home {
     pub fn note(&self, dir: &Path) -> Result<(), ReplaceError> {
         let text = toml::to_string(self)
             .unwrap_or_else(|error| unreachable!("four texts are a TOML table: {error}"));
-        atomic::replace(&dir.join(HOME_FILE), text.as_bytes(), PUBLIC)
+        atomic::replace(&dir.join(HOME_FILE), text.as_bytes(), PRIVATE)
     }
 
     /// Are these two machines, as far as can be known?
