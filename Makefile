@@ -21,7 +21,9 @@ demo: deps
 test: deps test-deps lint check-core
 	cargo build --workspace --locked
 	@rm -f target/skipped
-	GLEAN_SKIPPED=$(CURDIR)/target/skipped cargo test --workspace --locked
+	GLEAN_SKIPPED=$(CURDIR)/target/skipped cargo test --workspace --exclude gleaner-simulation --locked
+	cargo test --profile simulate --locked -p gleaner-simulation
+	./target/simulate/glean-simulate --hours 10000 --minutes 5 $(CORPUS)
 	@[ ! -f target/skipped ] || { echo "$$(wc -l < target/skipped) skipped:"; cat target/skipped; }
 
 test-units test-units-vm: test-units%:
@@ -44,10 +46,11 @@ check-core:
 	done
 
 # Fresh seeds each time; a failure prints the command that repeats it.
-MINUTES = 5
+CORPUS = --corpus tests/simulation/corpus.txt
+simulate: MINUTES = 5
 simulate: deps
 	cargo build --profile simulate --locked -p gleaner-simulation
-	./target/simulate/glean-simulate --minutes $(MINUTES) --corpus tests/simulation/corpus.txt
+	./target/simulate/glean-simulate --minutes $(MINUTES) $(CORPUS)
 
 bench: deps
 	cargo build --release --locked -p gleaner-cli -p glean-bench
@@ -55,7 +58,7 @@ bench: deps
 	./target/release/glean-bench all
 
 # Kills, stops, cuts, full disks, owners: what is lost, doubled, wrong or stuck meanwhile?
-MINUTES = 10
+soak: MINUTES = 10
 soak: deps
 	cargo build --locked -p gleaner-cli -p gleaner-soak
 	./target/debug/glean-soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
