@@ -209,10 +209,8 @@ impl Command {
                 None => daemon::coordinator(&args.run),
                 Some(CoordinatorCommand::Install(args)) => coordinator::install(&args, &all()),
                 Some(CoordinatorCommand::Uninstall(args)) => coordinator::uninstall(&args, &all()),
-                Some(CoordinatorCommand::Backup(of)) => coordinator_backup::backup(&args.run, &of),
-                Some(CoordinatorCommand::Restore(of)) => {
-                    coordinator_backup::restore(&args.run, &of)
-                }
+                Some(CoordinatorCommand::Backup(args)) => coordinator_backup::backup(&args),
+                Some(CoordinatorCommand::Restore(args)) => coordinator_backup::restore(&args),
             },
             Self::Collector(args) => match args.command {
                 None => daemon::collector(&args.run),
@@ -280,14 +278,14 @@ pub enum CoordinatorCommand {
     /// Whoever has the file can be anybody in this lab: keep it as you keep keys. Staged files
     /// (inputs, and what guests printed and left) are not in it. They are in `blobs` of the data
     /// directory, never change, and any tool can copy them, after this.
-    #[command(after_help = "Example:\n  glean coordinator --data ./lab backup lab.backup")]
+    #[command(after_help = "Example:\n  sudo glean coordinator backup lab.backup")]
     Backup(coordinator_backup::BackupArgs),
     /// Bring a backup back, while the coordinator does not run.
     ///
     /// What it takes the place of is kept in the data directory, as `replaced-` and the time. Agents
     /// tell the coordinator again what has ended since the backup, as far as they remember; what
     /// it does not know any more, `glean workstations` and its log name. Programs of ranks begin again.
-    #[command(after_help = "Example:\n  glean coordinator --data ./lab restore lab.backup")]
+    #[command(after_help = "Example:\n  sudo glean coordinator restore lab.backup")]
     Restore(coordinator_backup::RestoreArgs),
 }
 

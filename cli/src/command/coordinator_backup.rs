@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use gleaner_coordinator::{BackupError, CoordinatorError};
 
-use super::daemon::{RunCoordinator, coordinator_config};
+use super::daemon::{CoordinatorHome, coordinator_config};
 use crate::failure::{Verdict, hinted};
 use crate::output;
 
@@ -14,24 +14,28 @@ use crate::output;
 pub struct BackupArgs {
     /// The file to make; only its owner can read it.
     #[arg(value_name = "FILE")]
-    pub to: PathBuf,
+    pub file: PathBuf,
     /// Replace the file if there is one.
     #[arg(long)]
     pub force: bool,
+    #[command(flatten)]
+    pub home: CoordinatorHome,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct RestoreArgs {
     /// What `glean coordinator backup` made.
     #[arg(value_name = "FILE")]
-    pub from: PathBuf,
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub home: CoordinatorHome,
 }
 
 /// # Errors
 /// There is nothing to save, or nowhere to.
-pub fn backup(run: &RunCoordinator, args: &BackupArgs) -> Result<Verdict> {
-    let config = coordinator_config(run)?;
-    let saved = gleaner_coordinator::backup(&config.data, &args.to, args.force);
+pub fn backup(args: &BackupArgs) -> Result<Verdict> {
+    let config = coordinator_config(&args.home)?;
+    let saved = gleaner_coordinator::backup(&config.data, &args.file, args.force);
     let saved = saved.map_err(|error| {
         if matches!(error, BackupError::Exists { .. }) {
             return hinted(error.to_string(), "--force replaces it");
@@ -48,9 +52,9 @@ pub fn backup(run: &RunCoordinator, args: &BackupArgs) -> Result<Verdict> {
 
 /// # Errors
 /// The file is no whole backup, or the coordinator runs.
-pub fn restore(run: &RunCoordinator, args: &RestoreArgs) -> Result<Verdict> {
-    let config = coordinator_config(run)?;
-    let restored = gleaner_coordinator::restore(&config.data, &args.from);
+pub fn restore(args: &RestoreArgs) -> Result<Verdict> {
+    let config = coordinator_config(&args.home)?;
+    let restored = gleaner_coordinator::restore(&config.data, &args.file);
     let restored = restored.map_err(|error| {
         if matches!(error, BackupError::Data(CoordinatorError::InUse { .. })) {
             let hint = "sudo systemctl stop gleaner-coordinator, then again";

@@ -25,14 +25,21 @@ pub struct RunAgent {
     pub config: Option<PathBuf>,
 }
 
+/// Which coordinator.
 #[derive(Debug, clap::Args)]
-pub struct RunCoordinator {
+pub struct CoordinatorHome {
     /// The configuration [default: /etc/gleaner/coordinator.toml where it exists].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Keep jobs, staged files and the authority here instead.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct RunCoordinator {
+    #[command(flatten)]
+    pub home: CoordinatorHome,
     /// Listen at this address and UDP port instead.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
@@ -84,13 +91,10 @@ pub fn agent(args: &RunAgent) -> Result<Verdict> {
 }
 
 /// What it is to run with, and where its data is.
-pub(crate) fn coordinator_config(args: &RunCoordinator) -> Result<CoordinatorConfig> {
-    let mut config: CoordinatorConfig = load(args.config.as_deref(), COORDINATOR_CONFIG)?;
-    if let Some(data) = &args.data {
+pub(crate) fn coordinator_config(home: &CoordinatorHome) -> Result<CoordinatorConfig> {
+    let mut config: CoordinatorConfig = load(home.config.as_deref(), COORDINATOR_CONFIG)?;
+    if let Some(data) = &home.data {
         config.data.clone_from(data);
-    }
-    if let Some(listen) = args.listen {
-        config.listen = listen;
     }
     Ok(config)
 }
@@ -98,7 +102,10 @@ pub(crate) fn coordinator_config(args: &RunCoordinator) -> Result<CoordinatorCon
 /// # Errors
 /// The coordinator cannot start, or cannot go on.
 pub fn coordinator(args: &RunCoordinator) -> Result<Verdict> {
-    let config = coordinator_config(args)?;
+    let mut config = coordinator_config(&args.home)?;
+    if let Some(listen) = args.listen {
+        config.listen = listen;
+    }
     log::init(None)?;
     gleaner_coordinator::run(&config)?;
     Ok(Verdict::Yes)

@@ -410,7 +410,7 @@ impl World {
     fn with_backup(&mut self, what: &[&str]) -> Result<bool> {
         let config = self.lab.dir().join("coordinator.toml").display().to_string();
         let file = self.lab.dir().join("coordinator.backup").display().to_string();
-        let words = [&["coordinator", "--config", &config], what, &[&file]].concat();
+        let words = [&["coordinator"], what, &[&file, "--config", &config]].concat();
         let done = self.lab.run(&words)?;
         if !done.status.success() {
             let said = String::from_utf8_lossy(&done.stderr).into_owned();

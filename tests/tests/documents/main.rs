@@ -39,6 +39,8 @@ fn switched_off(text: &str) -> Option<&'static str> {
         Some("it takes minutes")
     } else if first.starts_with("glean replay spot") {
         Some("it wants traces of spot machines or a log of years, which are not the project's")
+    } else if first.starts_with("glean coordinator restore") {
+        Some("the coordinator of this machine runs, which is refused; its own tests restore")
     } else if first == "glean presence" {
         Some("it needs a display, and runs as long as that")
     } else if first.contains("--replica") {
@@ -217,8 +219,10 @@ impl Reader {
                 ("COMMAND", _) => "submit",
                 ("REPORT", _) => "report",
                 ("{out}" | "DIR", _) => "results",
+                ("FILE", "backup") => "lab.backup",
                 ("FILE", _) => "data/campaigns/phalen1994.toml",
                 ("THIS-FILE", _) => "phalen1994",
+                ("NAME", "undrain") => "ws-042",
                 (_, "--role") if word.starts_with('{') => "user",
                 _ if word.starts_with('{') => "7",
                 _ => word,
