@@ -118,7 +118,8 @@ impl Profile {
         let (from, to) = (self.step_at(start), start + takes);
         let to = if to == Moment::MAX { self.steps.len() } else { self.step_at(to) };
         for (_, free) in &mut self.steps[from..to] {
-            *free -= size;
+            // A plan may promise more than there is for a moment: owners come.
+            *free = free.saturating_sub(size);
         }
     }
 
