@@ -1,11 +1,10 @@
 //! The directory and the disk: held by another, full, and free again.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use gleaner_collector::log::Appended;
 use gleaner_collector::store::{OpenStoreError, Store};
+use gleaner_disks::SmallDisk;
 
 use crate::records::{batch, kept, record};
 
@@ -51,46 +50,9 @@ fn one_bad_log_does_not_hold_up_the_others() {
     assert_eq!(kept(dir.path(), "cyd").len(), 3);
 }
 
-/// A small file system of its own, unmounted at the end.
-pub(crate) struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    /// `None` where we may not mount, which is said.
-    pub(crate) fn mount(kib: u32) -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let options = format!("size={kib}k");
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &options, "gleaner-test"])
-            .arg(dir.path())
-            .output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(Self(dir));
-        }
-        gleaner_skip::without_lab("a full disk needs the right to mount one");
-        None
-    }
-
-    /// Makes room.
-    pub(crate) fn grow(&self) {
-        let mut mount = Command::new("mount");
-        let status = mount.args(["-o", "remount,size=4m"]).arg(self.path()).status().unwrap();
-        assert!(status.success());
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.path()).status();
-    }
-}
-
 #[test]
 fn a_full_disk_defers_and_loses_nothing() {
-    let Some(disk) = SmallDisk::mount(256) else { return };
+    let Some(disk) = SmallDisk::mount(256).unwrap() else { return };
     let data = disk.path().join("data");
     let mut store = Store::open(&data).unwrap();
     let (mut confirmed, mut next) = (0, 1);
@@ -111,9 +73,7 @@ fn a_full_disk_defers_and_loses_nothing() {
     // Still full: the same answer again, also for a workstation that is new.
     let answers = store.append(&[batch("ada", next..=next + 999), batch("bob", 1..=999)]);
     assert!(answers.iter().all(Result::is_err), "{answers:?}");
-    let enough =
-        Command::new("mount").args(["-o", "remount,size=4m"]).arg(disk.path()).status().unwrap();
-    assert!(enough.success());
+    assert!(disk.resize(4 << 10));
     let answers = store.append(&[batch("ada", next..=next + 999), batch("bob", 1..=999)]);
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     assert_eq!(kept(&data, "ada"), (1..=next + 999).map(record).collect::<Vec<_>>());

@@ -11,6 +11,7 @@ use gleaner_collector::{CollectorConfig, CollectorError, run};
 use gleaner_common::id::{SpoolLife, WorkstationId};
 use gleaner_common::usage::UsageRecord;
 use gleaner_common::wire::{Purpose, Role, UsageFrame, UsageReply, close};
+use gleaner_disks::SmallDisk;
 use gleaner_shell::endpoint::{Admission, serve};
 use gleaner_shell::identity::Authority;
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError, open};
@@ -18,7 +19,6 @@ use quinn::{Connection, Endpoint};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::disk::SmallDisk;
 use crate::records::{kept, record};
 
 const DIRECTORY: &str = "GLEANER_TEST_COLLECTOR_DIRECTORY";
@@ -247,7 +247,7 @@ fn a_stream_that_breaks_the_rules_is_given_up_and_the_others_go_on() {
 
 #[test]
 fn a_full_disk_is_told_to_the_agent_and_nothing_behind_is_confirmed() {
-    let Some(disk) = SmallDisk::mount(192) else { return };
+    let Some(disk) = SmallDisk::mount(192).unwrap() else { return };
     on_runtime(async {
         let lab = Lab::start_in(disk.path());
         let connection = lab.connection().await;
@@ -265,7 +265,7 @@ fn a_full_disk_is_told_to_the_agent_and_nothing_behind_is_confirmed() {
         // What lies behind the deferred records must wait for them, even if small.
         ada.send(vec![record(next + 100)]).await;
         assert!(matches!(ada.reply().await, Ok(UsageReply::Deferred { .. })));
-        disk.grow();
+        assert!(disk.resize(4 << 10));
         ada.send(records(next..=next + 99)).await;
         Agent::confirmed(ada.reply().await, next + 99);
         ada.send(vec![record(next + 100)]).await;
