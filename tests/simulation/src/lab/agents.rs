@@ -18,6 +18,9 @@ impl Lab {
     pub(super) fn agent_starts(&mut self, id: u32) {
         let index = id as usize - 1;
         if self.hosts[index].agent.is_none() {
+            if !self.usage.agent_starts(index) {
+                return self.agent_loses_power(index);
+            }
             let effects = self.hosts[index].start(self.now);
             self.apply(index, effects);
             let after = self.delay();
@@ -89,6 +92,7 @@ impl Lab {
             }
             Local::Streams(number) => self.streams_on(index, number),
             Local::Late(fence) => self.drop_late(index, fence),
+            Local::Usage(what) => self.usage_at_agent(index, what),
         }
     }
 
@@ -149,7 +153,7 @@ impl Lab {
                 self.plan_here(index, after, Local::Tell(Event::Staged(job)));
             }
             Effect::Send(frame) => self.send_up(index, frame),
-            Effect::Record(_) => self.recorded(index),
+            Effect::Record(transition) => self.recorded(index, transition),
             Effect::Discard { .. }
             | Effect::Abandon { .. }
             | Effect::PersistPause(_)
@@ -196,13 +200,6 @@ impl Lab {
         let (source, ago) = ("pts/1".to_owned(), Duration::ZERO);
         self.hosts[index].typed(self.now);
         self.tell(index, Event::Observed(Observation::Input { source, ago }));
-    }
-}
-
-impl Lab {
-    /// Where the spool plugs in: a transition is to be kept, and delivered once.
-    fn recorded(&mut self, index: usize) {
-        self.hosts[index].recorded += 1;
     }
 }
 

@@ -13,6 +13,9 @@ use super::setting::Setting;
 /// end is silent is believed in.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// By then both ends of a connection that broke know, and there is another.
+pub(super) const RECONNECTED: Duration = Duration::from_secs(2 * 30 + 15);
+
 /// The longest that a workstation rests after it has refused something.
 const REST_MAX: Duration = Duration::from_secs(64);
 

@@ -15,6 +15,7 @@ use rand::{Rng, SeedableRng};
 
 use super::network::Way;
 use super::setting::Setting;
+use super::usage::Which;
 use super::{Happening, Lab};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,10 +43,23 @@ pub enum Trouble {
     Owner,
     /// An admin empties a workstation, and takes it up again later.
     Drain,
+    /// An agent's disk is full for a while, or the collector's; or takes nothing.
+    DiskFull,
+    SyncRefused,
+    /// One bit of such a disk turns over.
+    BitFlip,
+    /// A machine's power goes, an agent's or the collector's: what its disk had not
+    /// synced is lost or torn.
+    PowerLoss,
+    /// An older copy of an agent's disk takes its place, or of the collector's.
+    DiskRestored,
+    CollectorCrash,
+    /// Its connection breaks, is silent for a while, or loses much.
+    CollectorCut,
 }
 
 impl Trouble {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 21] = [
         Self::Cut,
         Self::Corruption,
         Self::Silence,
@@ -60,6 +74,13 @@ impl Trouble {
         Self::WallJump,
         Self::Owner,
         Self::Drain,
+        Self::DiskFull,
+        Self::SyncRefused,
+        Self::BitFlip,
+        Self::PowerLoss,
+        Self::DiskRestored,
+        Self::CollectorCrash,
+        Self::CollectorCut,
     ];
 
     pub fn name(self) -> &'static str {
@@ -78,6 +99,13 @@ impl Trouble {
             Self::WallJump => "wall-jump",
             Self::Owner => "owner",
             Self::Drain => "drain",
+            Self::DiskFull => "disk-full",
+            Self::SyncRefused => "sync-refused",
+            Self::BitFlip => "bit-flip",
+            Self::PowerLoss => "power-loss",
+            Self::DiskRestored => "disk-restored",
+            Self::CollectorCrash => "collector-crash",
+            Self::CollectorCut => "collector-cut",
         }
     }
 }
@@ -201,6 +229,35 @@ impl Lab {
                 self.drains_workstation(id, true);
                 self.plan(up_to(20.0), Happening::Undrained(id));
             }
+            Trouble::DiskFull
+            | Trouble::SyncRefused
+            | Trouble::BitFlip
+            | Trouble::PowerLoss
+            | Trouble::DiskRestored
+            | Trouble::CollectorCrash
+            | Trouble::CollectorCut => self.usage_trouble(trouble, fault),
+        }
+    }
+
+    fn usage_trouble(&mut self, trouble: Trouble, fault: Fault) {
+        let Fault { host: index, long, which } = fault;
+        let up_to = |seconds: f64| Duration::from_secs_f64(seconds * long);
+        let disk = if which < 0.6 { Which::Agent(index) } else { Which::Collector };
+        match trouble {
+            Trouble::DiskFull => {
+                let free = up_to(1_000.0).as_secs().saturating_sub(500);
+                self.disk_is_full(disk, free, up_to(300.0));
+            }
+            Trouble::SyncRefused => self.disk_refuses(disk, up_to(90.0)),
+            Trouble::BitFlip => self.a_bit_flips(index, disk == Which::Collector),
+            Trouble::PowerLoss => {
+                self.power_goes(disk, u32::try_from(up_to(6.0).as_secs()).unwrap_or(0));
+            }
+            Trouble::DiskRestored => self.a_disk_goes_back(index),
+            Trouble::CollectorCrash => self.collector_dies(false),
+            _ if which < 0.4 => self.collector_is_cut(),
+            _ if which < 0.7 => self.collector_falls_silent(up_to(90.0)),
+            _ => self.collector_loses_frames(up_to(120.0), 0.05 + which - 0.4),
         }
     }
 
@@ -279,6 +336,7 @@ impl Lab {
     pub(super) fn agent_crashes(&mut self, index: usize) {
         let (id, link) = (self.hosts[index].id, self.hosts[index].link);
         self.hosts[index].crash();
+        self.usage.agent_dies(index);
         self.streams_end(id);
         if let Some(link) = link {
             self.cut(link);
@@ -292,6 +350,8 @@ impl Lab {
             return;
         }
         self.pending.clear();
+        self.usage.coordinator_dies();
+        self.collector_is_cut();
         for link in self.wires.keys().copied().collect::<Vec<_>>() {
             self.cut(link);
         }
@@ -306,6 +366,7 @@ impl Lab {
         self.weather += 1;
         self.calm = true;
         self.commits_from = self.now;
+        self.usage_becomes_calm();
         for index in 0..self.hosts.len() {
             self.hosts[index].owner_here = false;
             self.hosts[index].ways.heal(self.now);
