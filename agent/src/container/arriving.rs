@@ -175,7 +175,7 @@ impl Container {
     }
 
     /// Sets a process going that has come.
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn go_on(&mut self) {
         let done = self.order(&Order::Go);
         self.complain("set going", done);
     }

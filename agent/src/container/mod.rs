@@ -112,6 +112,8 @@ pub(crate) struct Container {
     keeper: Option<Keeper>,
     /// Is the keeper for a guest that can move?
     staged: bool,
+    /// The keeper's last order is to start this guest, which brought no pipes.
+    told: Option<Fence>,
     /// The directories were made anew: the keeper must look at it again.
     fresh: bool,
     guest: Option<Guest>,
@@ -141,7 +143,8 @@ impl Answers {
 impl Container {
     pub(crate) fn new(id: PlaceId) -> Self {
         let (directories, group, keeper, guest) = (None, None, None, None);
-        Self { id, directories, group, keeper, staged: false, fresh: true, guest }
+        let (staged, told, fresh) = (false, None, true);
+        Self { id, directories, group, keeper, staged, told, fresh, guest }
     }
 
     pub(crate) fn keeper(&self) -> Option<&Keeper> {
@@ -158,7 +161,7 @@ impl Container {
 
     // ── its group ──────────────────────────────────────────────────────────
 
-    pub(crate) fn freeze(&self) {
+    pub(crate) fn freeze(&mut self) {
         let done = match &self.group {
             Some(group) => group.freeze().map_err(|error| error.to_string()),
             None => self.order(&Order::Freeze),
@@ -166,7 +169,7 @@ impl Container {
         self.complain("freeze", done);
     }
 
-    pub(crate) fn thaw(&self) {
+    pub(crate) fn thaw(&mut self) {
         let done = match &self.group {
             Some(group) => group.thaw().map_err(|error| error.to_string()),
             None => self.order(&Order::Thaw),
@@ -192,7 +195,8 @@ impl Container {
         }
     }
 
-    fn order(&self, order: &Order) -> Result<(), String> {
+    fn order(&mut self, order: &Order) -> Result<(), String> {
+        self.told = None;
         match &self.keeper {
             Some(keeper) => keeper.send(order).map_err(|error| error.to_string()),
             None => Ok(()),
@@ -220,7 +224,7 @@ impl Container {
         staged: bool,
         answers: &mut Answers,
     ) -> Result<(), StartError> {
-        (self.keeper, self.staged) = (None, staged);
+        (self.keeper, self.staged, self.told) = (None, staged, None);
         let uid = self.settle_directories(site)?;
         let Some(directories) = &self.directories else { unreachable!("made above") };
         let mover = site.mover.clone().map_err(StartError::Immobile);
@@ -289,6 +293,10 @@ impl Container {
                     tracing::info!(%fence, "a guest cannot begin here: {why}");
                     KeeperEvent::CannotStart { fence, why, hopeless: !here_only }
                 }
+                Err(KeeperError::Unheard) => match self.told.take() {
+                    Some(fence) => KeeperEvent::NotBegun { fence },
+                    None => continue,
+                },
                 Err(_) => {
                     self.keeper_gone();
                     KeeperEvent::Gone
@@ -375,6 +383,9 @@ impl Container {
             Ok(true) => answers.events.push(Event::Started(fence)),
             // The guest could not be made ready, as was told.
             Ok(false) => {}
+            Err(StartError::Keeper(KeeperError::Gone)) => {
+                answers.events.push(Event::Keeper(self.id, KeeperEvent::NotBegun { fence }));
+            }
             Err(error) => answers.failed(fence, &error),
         }
     }
@@ -408,11 +419,17 @@ impl Container {
             pipes: theirs.is_some(),
         }));
         let keeper = self.keeper.as_ref().ok_or(StartError::NoKeeper)?;
-        match theirs {
-            Some(ends) => keeper.send_with(&order, &[ends.read.as_fd(), ends.write.as_fd()])?,
-            None => keeper.send(&order)?,
+        let Some(ends) = theirs else {
+            keeper.send(&order)?;
+            self.told = Some(fence);
+            return Ok(true);
+        };
+        let sent = keeper.send_with(&order, &[ends.read.as_fd(), ends.write.as_fd()]);
+        if let (Err(_), Some(guest)) = (&sent, self.guest(fence)) {
+            guest.theirs = Some(ends);
         }
-        Ok(true)
+        self.told = None;
+        Ok(sent.map(|()| true)?)
     }
 
     // ── what it uses ───────────────────────────────────────────────────────

@@ -22,6 +22,7 @@ use crate::machine::{processes_with, until};
 pub(crate) const TESTS: &[Test] = &[
     ("a_guest_whose_keeper_is_killed_is_lost_and_has_not_failed", keeper_killed),
     ("however_late_a_keeper_dies_no_guest_is_told_as_killed", keeper_killed_at_the_end),
+    ("an_idle_keeper_that_dies_costs_the_next_guest_nothing", idle_keeper_killed),
     ("a_stopped_worker_has_its_guests_stand_still_and_goes_on_after", stopped),
     ("a_worker_that_hangs_unseen_has_its_guests_stand_still", hangs),
     ("without_control_groups_guests_of_a_hung_worker_are_stopped_one_by_one", without_groups),
@@ -215,6 +216,32 @@ fn keeper_killed_at_the_end() {
         }
     }
     println!("measured: of {count} guests {lost} were lost with their keepers, {ended} had ended");
+}
+
+/// Killed between two guests, or as the second one is started on it.
+fn idle_keeper_killed() {
+    let mut lab = Lab::without_agent();
+    lab.config.places = 1;
+    lab.start();
+    lab.offer(1, script("exit 3"));
+    lab.end();
+    for fence in 2..=40 {
+        let keeper = lab.keeper();
+        if fence % 2 == 0 {
+            signal(keeper, Signal::KILL);
+            lab.offer(fence, script("exit 3"));
+        } else {
+            // It stands when it is told, and never hears.
+            signal(keeper, Signal::STOP);
+            lab.offer(fence, script("exit 3"));
+            lab.started();
+            signal(keeper, Signal::KILL);
+        }
+        let end = lab.end();
+        let is_well =
+            matches!(&end, AttemptEvent::Finished(it) if it.outcome == Outcome::ExitCode(3));
+        assert!(is_well, "{fence}: {end:?}");
+    }
 }
 
 // ── workers that hang ──────────────────────────────────────────────────────

@@ -137,7 +137,7 @@ impl Guest {
         }
         match self.process {
             Process::Gone => self.pack(turn),
-            Process::Preparing | Process::Arriving(_) => self.has_not_begun(turn),
+            Process::Preparing { .. } | Process::Arriving(_) => self.has_not_begun(turn),
             Process::Alive => turn.order(Effect::Look(self.start.at)),
             // It ends, and so does its leaving.
             Process::Killed { .. } | Process::Reaping { .. } => {}

@@ -86,8 +86,9 @@ impl Guest {
                 turn.order(Effect::Kill(at));
             }
             Process::Killed { stays: before } => *before &= stays,
-            // What becomes of one that prepares is seen when its files lie.
-            Process::Preparing | Process::Reaping { .. } => {}
+            // What becomes of one that prepares is seen when its files lie, or when
+            // the keeper before its own is gone.
+            Process::Preparing { .. } | Process::Reaping { .. } => {}
             Process::Gone => self.enter(turn.now, State::Ended),
         }
     }
@@ -103,8 +104,9 @@ impl Guest {
                 }
             }
             Process::Killed { stays } => self.reap(stays, turn),
-            // One that prepares gets another keeper when its files lie.
-            Process::Preparing | Process::Reaping { .. } | Process::Gone => {}
+            Process::Preparing { laid: true } => self.launch_if_wanted(turn),
+            // It gets another keeper when its files lie.
+            Process::Preparing { laid: false } | Process::Reaping { .. } | Process::Gone => {}
         }
     }
 

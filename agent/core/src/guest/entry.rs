@@ -4,7 +4,7 @@ use gleaner_common::job::{JobSpec, OnBusy, Reaction};
 use gleaner_common::reaction::Keep;
 
 use super::arrival::Arrival;
-use super::{Effect, Guest, Process, Site, State, Turn, Word};
+use super::{Effect, Guest, NoImage, Process, Site, State, Turn, Word};
 
 impl Guest {
     /// Into a free place of an owner who is away.
@@ -26,7 +26,7 @@ impl Guest {
         if self.start.spec.inputs.is_empty() {
             return self.launch(turn);
         }
-        self.process = Process::Preparing;
+        self.process = Process::Preparing { laid: false };
         turn.order(Effect::LayInputs(self.start.at));
     }
 
@@ -42,15 +42,34 @@ impl Guest {
     pub(super) fn laid(&mut self, done: Result<(), String>, turn: &mut Turn<'_>) {
         match self.process {
             Process::Arriving(_) => self.rest_laid(done, turn),
-            Process::Preparing => match (&self.state, done) {
-                // It was killed meanwhile.
-                (State::Ending(_) | State::Leaving { keep: Keep::Nothing, .. }, _) => {
-                    self.gone_unstarted(turn);
-                }
-                (_, Ok(())) => self.launch(turn),
-                (_, Err(reason)) => self.never_ran(reason, false, turn),
+            Process::Preparing { laid: false } => match done {
+                Err(reason) if self.is_wanted() => self.never_ran(reason, false, turn),
+                Ok(()) | Err(_) => self.launch_if_wanted(turn),
             },
-            Process::Alive | Process::Killed { .. } | Process::Reaping { .. } | Process::Gone => {}
+            Process::Preparing { laid: true }
+            | Process::Alive
+            | Process::Killed { .. }
+            | Process::Reaping { .. }
+            | Process::Gone => {}
+        }
+    }
+
+    /// Or was it killed meanwhile?
+    fn is_wanted(&self) -> bool {
+        !matches!(self.state, State::Ending(_) | State::Leaving { keep: Keep::Nothing, .. })
+    }
+
+    pub(super) fn launch_if_wanted(&mut self, turn: &mut Turn<'_>) {
+        if self.is_wanted() { self.launch(turn) } else { self.gone_unstarted(turn) }
+    }
+
+    /// Its keeper is dying, and has not heard of it. The death of one that was kept
+    /// ready is nothing to the guest: it has another.
+    pub(super) fn not_begun(&mut self, turn: &mut Turn<'_>) {
+        let stays = matches!(self.state, State::Running | State::Demoted | State::Suspended(_));
+        if self.process == Process::Alive && stays && turn.keeper.was_kept() {
+            self.end_image(Err(NoImage::NotNow), turn);
+            self.process = Process::Preparing { laid: true };
         }
     }
 
@@ -73,7 +92,7 @@ impl Guest {
                 }
                 self.never_ran(why, hopeless, turn);
             }
-            Process::Preparing
+            Process::Preparing { .. }
             | Process::Killed { .. }
             | Process::Reaping { .. }
             | Process::Gone => {}

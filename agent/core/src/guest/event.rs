@@ -112,6 +112,9 @@ pub enum KeeperEvent {
     CannotStart { fence: Fence, why: String, hopeless: bool },
     /// The process that came stands there.
     ProcessStands { fence: Fence },
+    /// It is dying and has not heard of this guest, of which nothing has run.
+    /// [`Gone`](Self::Gone) follows.
+    NotBegun { fence: Fence },
 }
 
 /// What a look at a guest shows that is to stand still.

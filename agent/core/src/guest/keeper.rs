@@ -27,6 +27,8 @@ pub(super) struct Keeper {
     restocks: bool,
     /// Are guests welcome?
     open: bool,
+    /// Was it there before the guest?
+    kept: bool,
     idle_since: Moment,
     born: Moment,
 }
@@ -47,7 +49,7 @@ impl Kind {
 impl Keeper {
     pub(super) fn new(place: PlaceId) -> Self {
         let (idle_since, born) = (Moment::ZERO, Moment::ZERO);
-        Self { place, here: None, restocks: false, open: false, idle_since, born }
+        Self { place, here: None, restocks: false, open: false, kept: false, idle_since, born }
     }
 
     pub(super) fn is_staged(&self) -> bool {
@@ -61,7 +63,13 @@ impl Keeper {
 
     /// Its guest has gone.
     pub(super) fn rest(&mut self, now: Moment) {
-        self.idle_since = now;
+        (self.idle_since, self.kept) = (now, true);
+    }
+
+    /// One that was there before the guest may have died of anything. One that was
+    /// made for it would be made again and again.
+    pub(super) fn was_kept(&self) -> bool {
+        self.kept
     }
 
     /// It is dead. What one without a guest has died of, the next one would.
@@ -84,7 +92,7 @@ impl Keeper {
 
     fn spawn(&mut self, now: Moment, staged: bool) -> Effect {
         self.here = Some(Kind::of(staged));
-        (self.restocks, self.born) = (staged, now);
+        (self.restocks, self.born, self.kept) = (staged, now, false);
         Effect::SpawnKeeper { place: self.place, staged }
     }
 
@@ -106,6 +114,7 @@ impl Keeper {
             self.drop_it(&mut out);
         } else {
             let spawn = self.spawn(now, true);
+            self.kept = true;
             out.effects.push(spawn);
         }
         out.effects

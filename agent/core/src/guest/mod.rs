@@ -125,8 +125,11 @@ enum State {
 /// How far the guest's process is.
 #[derive(Clone, Debug, PartialEq)]
 enum Process {
-    /// The files that it begins with are being laid.
-    Preparing,
+    /// The files that it begins with are being laid; or they lie, and the keeper
+    /// before its own is not gone yet.
+    Preparing {
+        laid: bool,
+    },
     /// It comes from elsewhere, or out of a snapshot.
     Arriving(Arrival),
     Alive,
@@ -287,7 +290,8 @@ impl Place {
             }
             KeeperEvent::Ended { .. }
             | KeeperEvent::CannotStart { .. }
-            | KeeperEvent::ProcessStands { .. } => {}
+            | KeeperEvent::ProcessStands { .. }
+            | KeeperEvent::NotBegun { .. } => {}
         }
         self.turn(now, |guest, turn| guest.keeper_says(event, turn))
     }
@@ -374,7 +378,7 @@ impl Guest {
             terms: Terms::from(&*start.spec),
             start: Box::new(start),
             state: State::Running,
-            process: Process::Preparing,
+            process: Process::Preparing { laid: false },
             endpoint: false,
             image: Image::None,
             carriers: 0,
@@ -462,12 +466,15 @@ impl Guest {
     fn keeper_says(&mut self, event: KeeperEvent, turn: &mut Turn<'_>) {
         match event {
             KeeperEvent::Failed { reason, .. } => self.no_keeper(reason, turn),
-            KeeperEvent::CannotStart { fence, .. } | KeeperEvent::ProcessStands { fence }
+            KeeperEvent::CannotStart { fence, .. }
+            | KeeperEvent::ProcessStands { fence }
+            | KeeperEvent::NotBegun { fence }
                 if fence != self.fence() => {}
             KeeperEvent::CannotStart { why, hopeless, .. } => {
                 self.cannot_start(why, hopeless, turn);
             }
             KeeperEvent::ProcessStands { .. } => self.process_stands(turn),
+            KeeperEvent::NotBegun { .. } => self.not_begun(turn),
             // What was killed has ended when its keeper has.
             KeeperEvent::Ended { .. } if self.process != Process::Alive => {}
             KeeperEvent::Ended { last } => {
@@ -493,7 +500,7 @@ impl Guest {
         let of_process = match &self.process {
             Process::Arriving(arrival) => arrival.overdue_at(),
             Process::Alive => Some(self.measured + MEASURE_EVERY),
-            Process::Preparing
+            Process::Preparing { .. }
             | Process::Killed { .. }
             | Process::Reaping { .. }
             | Process::Gone => None,

@@ -28,6 +28,13 @@ pub enum KeeperError {
     Start(#[source] io::Error),
     #[error("cannot reach a keeper")]
     Send(#[source] io::Error),
+    /// An order cannot reach it, or no report will come any more.
+    #[error("a keeper is gone")]
+    Gone,
+    /// The last order, at least, has not reached it. What it said before is still
+    /// to be heard.
+    #[error("a keeper died before it took in an order")]
+    Unheard,
     #[error("a keeper says what is not a report")]
     Malformed(#[source] postcard::Error),
     #[error("an order of {0} bytes: expected at most {MESSAGE_BYTES_MAX}")]
@@ -144,7 +151,10 @@ impl Keeper {
         }
         rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, flags)
             .map(|_| ())
-            .map_err(|error| KeeperError::Send(error.into()))
+            .map_err(|error| match error {
+                Errno::PIPE | Errno::CONNRESET => KeeperError::Gone,
+                error => KeeperError::Send(error.into()),
+            })
     }
 
     /// The next report if there is one; `Ok(None)` if not yet.
@@ -155,8 +165,11 @@ impl Keeper {
         let bytes = &mut self.buffer;
         match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            // The kernel says so first, and once: something lay there unread when the
+            // other end was closed.
+            Err(Errno::CONNRESET) => Err(KeeperError::Unheard),
             Err(error) => Err(KeeperError::Send(error.into())),
-            Ok((0, _)) => Err(KeeperError::Send(io::ErrorKind::UnexpectedEof.into())),
+            Ok((0, _)) => Err(KeeperError::Gone),
             Ok((n, _)) => {
                 postcard::from_bytes(&bytes[..n]).map(Some).map_err(KeeperError::Malformed)
             }

@@ -270,6 +270,25 @@ fn a_keeper_that_dies_while_files_are_laid_is_replaced() {
 }
 
 #[test]
+fn a_keeper_that_dies_between_two_guests_costs_the_second_nothing() {
+    let mut lab = running(setting(Reaction::Suspend));
+    let unheard = || KeeperEvent::NotBegun { fence: FENCE };
+    assert_eq!(lab.keeper(unheard()), NOTHING, "it was made for this one");
+    assert_eq!(lab.keeper(KeeperEvent::Gone), ["reap"]);
+    assert_eq!(lab.exits(false), ["is lost"]);
+
+    let mut lab = running(setting(Reaction::Suspend));
+    lab.keeper(KeeperEvent::Ended { last: false });
+    lab.exits(false);
+    let next = lab.place.take(at(1), start(setting(Reaction::Suspend)));
+    assert_eq!(said(&next), ["prepare", "launch"]);
+    assert_eq!(lab.keeper(unheard()), NOTHING);
+    assert_eq!(lab.keeper(KeeperEvent::Gone), ["spawn keeper", "launch"]);
+    assert_eq!(lab.keeper(unheard()), NOTHING, "once is enough");
+    assert_eq!(lab.keeper(KeeperEvent::Gone), ["reap"]);
+}
+
+#[test]
 fn what_was_killed_before_it_was_heard_that_it_had_no_keeper_ends() {
     let mut lab = running(setting(Reaction::Retreat));
     assert_eq!(lab.owner(Owner::Here), ["kill", "retreated: OwnerCame, 0"]);

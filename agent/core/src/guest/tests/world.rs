@@ -83,6 +83,8 @@ enum Choice {
     NotComing,
     Ends,
     KeeperDies,
+    /// Before it has heard of its guest.
+    KeeperIsDying,
     CannotStart,
     /// What was ordered just now could not be done.
     SpawnFails,
@@ -253,6 +255,10 @@ impl World {
         if self.keeper.is_some() && !self.asked.contains(&Asked::KeeperDies) {
             all.push(Choice::KeeperDies);
         }
+        let alone = self.carriers == 0 && !self.writing && self.process == Process::Alive;
+        if alone && self.launched > 0 && self.spawned == 0 && !self.packs {
+            all.push(Choice::KeeperIsDying);
+        }
         if self.keeper.is_some() && self.spawned > 0 {
             all.push(Choice::SpawnFails);
         }
@@ -278,7 +284,12 @@ impl World {
             }
             all.push(Choice::NotComing);
         }
-        for index in 0..self.asked.len() {
+        for (index, asked) in self.asked.iter().enumerate() {
+            // The router answers in order.
+            if *asked == Asked::Pack && self.asked.iter().position(|it| it == asked) != Some(index)
+            {
+                continue;
+            }
             all.extend([Choice::Answers(index, true), Choice::Answers(index, false)]);
         }
         all
@@ -356,6 +367,12 @@ impl World {
                 self.keeper_says(KeeperEvent::CannotStart { fence: FENCE, why, hopeless: true });
             }
             Choice::KeeperDies => self.keeper_dies(),
+            Choice::KeeperIsDying => {
+                (self.process, self.launched) = (Process::None, 0);
+                self.plugged = self.setting.rank;
+                self.asked.push_back(Asked::KeeperDies);
+                self.keeper_says(KeeperEvent::NotBegun { fence: FENCE });
+            }
             Choice::SpawnFails => {
                 let staged = self.keeper == Some(true);
                 self.forget_keeper();
