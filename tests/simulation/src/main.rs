@@ -237,6 +237,10 @@ impl Campaign {
         } else {
             print!("{table}");
         }
+        let short = self.args.hours.filter(|hours| table.hours() < *hours);
+        if let Some(hours) = short.filter(|_| table.found.is_empty()) {
+            eprintln!("{:.0} of {hours:.0} hours: there was no time for more", table.hours());
+        }
         Ok(if table.found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
