@@ -25,7 +25,7 @@ pub(crate) struct Table {
     began: Instant,
     labs: u64,
     simulated_s: f64,
-    steps: u64,
+    pub(crate) steps: u64,
     attempts: u64,
     moves: u64,
     lost: u64,
