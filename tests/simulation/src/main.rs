@@ -185,9 +185,9 @@ impl Campaign {
 
     fn try_one(&self, seed: u64, changes: &Changes) {
         let setting = draw(seed, changes);
-        let twice = seed.is_multiple_of(TWICE_EVERY);
+        let (twice, began) = (seed.is_multiple_of(TWICE_EVERY), Instant::now());
         let trial = if twice { run_twice(seed, &setting) } else { run(seed, setting) };
-        self.table().add(&trial, twice);
+        self.table().add(seed, &trial, twice, began.elapsed());
         if let Err(failure) = trial.outcome {
             eprintln!("seed {seed} fails, and is made small: {}", table::short(&failure.message));
             let (changes, failure) = shrink(seed, changes, &failure, self.args.shrink);
