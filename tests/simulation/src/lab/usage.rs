@@ -78,6 +78,8 @@ pub(crate) enum Which {
 struct Sender {
     side: AgentSide,
     stream: Option<(u64, Exchange)>,
+    /// On this stream both ends know what the other has.
+    agreed: bool,
     retry: Duration,
     saves: bool,
     /// The disk takes one thing after the other.
@@ -114,6 +116,7 @@ impl Usage {
         let sender = |id: u32, rng: &mut SmallRng| Sender {
             side: AgentSide::new(rng.random(), BootId([u8::try_from(id).unwrap_or(0); 16])),
             stream: None,
+            agreed: false,
             retry: RETRY_FIRST,
             saves: false,
             writes_until: Moment::ZERO,
@@ -156,6 +159,7 @@ impl Usage {
         let sender = &mut self.senders[index];
         sender.side.dies();
         (sender.stream, sender.retry, sender.saves) = (None, RETRY_FIRST, false);
+        sender.agreed = false;
     }
 
     pub(super) fn agent_loses(&mut self, index: usize) {
@@ -170,7 +174,11 @@ impl Usage {
 
     /// Everything that was recorded is with the collector, as far as is known.
     fn is_done(&self) -> bool {
-        self.believed.is_some() && self.senders.iter().all(|sender| sender.side.is_empty())
+        self.senders.iter().all(|sender| {
+            let over = sender.stream.as_ref().and_then(|(it, _)| self.relayed.get(it));
+            let is_whole = over.is_some_and(|it| self.link == Some(it.over));
+            is_whole && sender.agreed && sender.side.is_empty()
+        })
     }
 }
 
@@ -203,7 +211,8 @@ impl Lab {
                     return;
                 }
                 let number = self.usage.number();
-                self.usage.senders[index].stream = Some((number, Exchange::default()));
+                let sender = &mut self.usage.senders[index];
+                (sender.stream, sender.agreed) = (Some((number, Exchange::default())), false);
             }
             AtAgent::Hears(number, reply) => {
                 let known = sender.stream.as_mut().filter(|(known, _)| *known == number);
@@ -211,6 +220,7 @@ impl Lab {
                 if matches!(reply, UsageReply::Confirmed { .. }) {
                     sender.retry = RETRY_FIRST;
                 }
+                sender.agreed |= matches!(reply, UsageReply::Kept(_));
                 if sender.side.hear(exchange, reply).is_err() {
                     self.usage_opens_later(index);
                 }

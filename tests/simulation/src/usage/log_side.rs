@@ -138,10 +138,10 @@ impl LogSide {
         let (flips, told) = (self.flips + agent.flips, self.told + agent.told + damaged);
         let absent: Vec<_> = agent.saved.difference(&kept).copied().collect();
         let missing: Vec<_> = absent.iter().filter(|it| !agent.excused.contains(it)).collect();
-        let (few, is_told) = (missing.len() <= flips, absent.is_empty() || told > 0);
+        let (few, is_told) = (missing.len() <= flips, missing.is_empty() || told > 0);
         let name = &self.name;
         holds!(UsageSequence, few, "{flips} flipped bits took {missing:?} of {name}");
-        holds!(UsageSequence, is_told, "{absent:?} of {name} are missing, and nobody was told");
+        holds!(UsageSequence, is_told, "{missing:?} of {name} are missing, and nobody was told");
         let appended = usize::try_from(agent.appended).unwrap_or(usize::MAX);
         let never_saved = appended - agent.saved.len();
         let gaps: u64 = lives.values().map(gaps).sum();
