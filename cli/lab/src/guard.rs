@@ -12,6 +12,7 @@
 //! files are in, and the cgroups that are named after what is in there.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,8 +82,11 @@ fn watch(dir: &TempDir, interrupted: &AtomicBool) -> Result<ExitStatus> {
     Home::default().settle(&mut command)?;
     let mut child = command.spawn().context("cannot start the lab")?;
     loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
+        // All of them: those whose parents were killed are ours too, by the thousand.
+        while let Some((pid, status)) = wait(WaitOptions::NOHANG)? {
+            if pid.as_raw_pid().unsigned_abs() == child.id() {
+                return Ok(ExitStatus::from_raw(status.as_raw()));
+            }
         }
         if interrupted.load(Ordering::Relaxed) {
             child.kill()?;

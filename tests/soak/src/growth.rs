@@ -9,6 +9,75 @@ use gleaner_lab::daemon::Daemon;
 use gleaner_lab::{Lab, cgroup};
 use serde::Serialize;
 
+/// What one daemon holds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Held {
+    pub memory_bytes: u64,
+    pub descriptors: u64,
+}
+
+/// One daemon, from when it had got going to when it was last seen.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Life {
+    /// Between the two.
+    pub faults: u64,
+    pub first: Held,
+    pub last: Held,
+    #[serde(skip)]
+    since: Option<u64>,
+}
+
+impl Life {
+    /// Bytes in a thousand faults.
+    pub fn memory_growth(&self) -> f64 {
+        self.growth(|held| held.memory_bytes)
+    }
+
+    /// Descriptors in a thousand faults.
+    pub fn descriptor_growth(&self) -> f64 {
+        self.growth(|held| held.descriptors)
+    }
+
+    fn growth(&self, of: impl Fn(&Held) -> u64) -> f64 {
+        let grown = of(&self.last) as f64 - of(&self.first) as f64;
+        grown * 1e3 / self.faults.max(1) as f64
+    }
+}
+
+/// All daemons that were seen more than once.
+#[derive(Debug, Default)]
+pub struct Lives(BTreeMap<(&'static str, u32), Life>);
+
+impl Lives {
+    /// How it is after so many faults. What a daemon needs to get going, it has at
+    /// the second look.
+    pub fn look(&mut self, lab: &Lab, faults: u64) {
+        for (role, pid) in daemons(lab) {
+            let held = Held { memory_bytes: memory_bytes(pid), descriptors: descriptors(pid) };
+            let Some(life) = self.0.get_mut(&(role, pid)) else {
+                self.0.insert((role, pid), Life::default());
+                continue;
+            };
+            let since = *life.since.get_or_insert(faults);
+            if since == faults {
+                life.first = held;
+            }
+            (life.faults, life.last) = (faults - since, held);
+        }
+    }
+
+    /// Of each role the one that was there for most faults.
+    pub fn longest(&self) -> BTreeMap<&'static str, Life> {
+        let mut found = BTreeMap::<_, Life>::new();
+        for ((role, _), life) in &self.0 {
+            if found.get(role).is_none_or(|known| known.faults < life.faults) {
+                found.insert(*role, *life);
+            }
+        }
+        found
+    }
+}
+
 /// All of it at one time.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Taken {
@@ -29,14 +98,8 @@ pub struct Taken {
 impl Taken {
     pub fn by(lab: &Lab) -> Self {
         let mut roles: BTreeMap<&'static str, Vec<u32>> = BTreeMap::new();
-        let daemons = [("coordinator", &lab.coordinator), ("collector", &lab.collector)];
-        for (role, daemon) in daemons {
-            roles.entry(role).or_default().extend(daemon.as_ref().and_then(Daemon::pid));
-        }
-        for host in &lab.hosts {
-            let supervisor = host.agent.as_ref().and_then(Daemon::pid);
-            roles.entry("supervisor").or_default().extend(supervisor);
-            roles.entry("worker").or_default().extend(supervisor.and_then(worker));
+        for (role, pid) in daemons(lab) {
+            roles.entry(role).or_default().push(pid);
         }
         let all: Vec<u32> = roles.values().flatten().copied().collect();
         let group = lab.cgroup.as_ref().map(|group| group.path.clone());
@@ -44,9 +107,7 @@ impl Taken {
         let descendants = descendants(std::process::id());
         Self {
             memory_bytes: averages(&roles, memory_bytes),
-            descriptors: averages(&roles, |pid| {
-                entries(Path::new(&format!("/proc/{pid}/fd"))) as u64
-            }),
+            descriptors: averages(&roles, descriptors),
             mounts: mounts.sum::<usize>() + lines("/proc/thread-self/mountinfo"),
             cgroups: group.as_deref().map_or(0, groups),
             processes: descendants.len(),
@@ -54,6 +115,19 @@ impl Taken {
             outgoing: lab.hosts.iter().map(|host| entries(&host.data().join("outgoing"))).sum(),
         }
     }
+}
+
+/// The daemons that live, by role.
+fn daemons(lab: &Lab) -> Vec<(&'static str, u32)> {
+    let central = [("coordinator", &lab.coordinator), ("collector", &lab.collector)];
+    let pid = |daemon: &Option<Daemon>| daemon.as_ref().and_then(Daemon::pid);
+    let mut found: Vec<_> =
+        central.into_iter().filter_map(|(role, daemon)| Some((role, pid(daemon)?))).collect();
+    for supervisor in lab.hosts.iter().filter_map(|host| pid(&host.agent)) {
+        found.push(("supervisor", supervisor));
+        found.extend(worker(supervisor).map(|pid| ("worker", pid)));
+    }
+    found
 }
 
 fn averages(
@@ -97,6 +171,10 @@ fn memory_bytes(pid: u32) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1_024
+}
+
+fn descriptors(pid: u32) -> u64 {
+    entries(Path::new(&format!("/proc/{pid}/fd"))) as u64
 }
 
 fn lines(path: &str) -> usize {

@@ -29,7 +29,7 @@ struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// How many workstations.
-    #[arg(long, value_name = "N", default_value_t = 6)]
+    #[arg(long, value_name = "N", default_value_t = 8)]
     hosts: usize,
     /// Seconds after the last fault in which everything must end.
     #[arg(long, value_name = "S", default_value_t = 180)]

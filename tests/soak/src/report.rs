@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::growth::Taken;
+use crate::growth::{Life, Taken};
 use crate::usage::Usage;
 use crate::witness::{Doubled, Late};
 
@@ -55,6 +55,8 @@ pub struct Report {
     pub usage: Usage,
     pub before: Taken,
     pub after: Taken,
+    /// Of each role the daemon that lived through most faults.
+    pub lives: BTreeMap<&'static str, Life>,
 }
 
 impl Report {
@@ -103,6 +105,10 @@ impl fmt::Display for Report {
 /// One line of the table.
 fn line(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {
     writeln!(f, "{name:<40} {value:>12}")
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 fn grown(
@@ -158,8 +164,7 @@ impl Report {
         grown(f, "taken", ["before", "after"])?;
         for role in self.before.memory_bytes.keys() {
             let of = |taken: &Taken| taken.memory_bytes.get(role).copied().unwrap_or(0);
-            let mib = both.map(|taken| format!("{:.1} MiB", of(taken) as f64 / f64::from(1 << 20)));
-            grown(f, &format!("memory of a {role}"), mib)?;
+            grown(f, &format!("memory of a {role}"), both.map(|taken| mib(of(taken))))?;
         }
         for role in self.before.descriptors.keys() {
             let of = |taken: &Taken| taken.descriptors.get(role).copied().unwrap_or(0);
@@ -169,6 +174,12 @@ impl Report {
         grown(f, "control groups", both.map(|taken| taken.cgroups))?;
         grown(f, "processes", both.map(|taken| taken.processes))?;
         grown(f, "zombies", both.map(|taken| taken.zombies))?;
-        grown(f, "outgoing", both.map(|taken| taken.outgoing))
+        grown(f, "outgoing", both.map(|taken| taken.outgoing))?;
+        self.lives.iter().try_for_each(|(role, life)| {
+            writeln!(f, "  the {role} that lived through {} faults", life.faults)?;
+            let memory = [life.first, life.last].map(|held| mib(held.memory_bytes));
+            grown(f, "  memory", memory)?;
+            grown(f, "  descriptors", [life.first, life.last].map(|held| held.descriptors))
+        })
     }
 }
