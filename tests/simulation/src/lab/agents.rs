@@ -191,12 +191,14 @@ impl Lab {
         }
         if self.hosts[index].is_up() {
             self.typed(index);
+        } else {
+            self.hosts[index].unheard |= self.hosts[index].stopped.is_some();
         }
         let next = self.up_to(self.setting.owner_quiet.mul_f64(0.75));
         self.plan(next, Happening::OwnerTypes(id));
     }
 
-    fn typed(&mut self, index: usize) {
+    pub(super) fn typed(&mut self, index: usize) {
         let (source, ago) = ("pts/1".to_owned(), Duration::ZERO);
         self.hosts[index].typed(self.now);
         self.tell(index, Event::Observed(Observation::Input { source, ago }));

@@ -32,6 +32,7 @@ mod store;
 mod submissions;
 mod troubles;
 mod usage;
+mod watch;
 mod witness;
 
 use std::cell::Cell;
@@ -99,10 +100,9 @@ pub(crate) enum Happening {
     Awakes(u32),
     /// An agent's process that stood still goes on.
     Continues(u32),
-    /// It has stood still since then in this life: its supervisor does not vouch
-    /// for its guests any more, or its lease is over.
-    Unvouched(u32, u64, Moment),
-    Outlived(u32, u64, Moment),
+    /// In this life of its agent: its supervisor looks, and its worker vouches.
+    Watches(u32, u64),
+    Vouches(u32, u64),
     CoordinatorStarts,
     /// In this life of the coordinator.
     Commit(u64),
@@ -452,8 +452,8 @@ impl Lab {
                 }
             }
             Happening::Continues(id) => self.continues(id as usize - 1),
-            Happening::Unvouched(id, life, since) => self.unvouched(id, life, since),
-            Happening::Outlived(id, life, since) => self.outlived(id, life, since),
+            Happening::Watches(id, life) => self.watches(id, life),
+            Happening::Vouches(id, life) => self.vouches(id, life),
             Happening::CoordinatorStarts => self.coordinator_starts(),
             Happening::Commit(life) if life == self.life => self.commit(),
             Happening::Submit => self.submit(),

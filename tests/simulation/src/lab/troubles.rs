@@ -208,8 +208,8 @@ impl Lab {
             Trouble::AgentCrash => self.agent_crashes(index),
             Trouble::KeeperDeath => self.a_keeper_dies(index, which),
             Trouble::WorkerStop => {
-                let longest = if which < 0.5 { 2.0 } else { 60.0 };
-                self.worker_stops(index, up_to(longest));
+                let longest = [0.4, 60.0, 2.0][(which * 30.0) as usize % 3];
+                self.worker_stops(index, up_to(longest), which);
             }
             Trouble::Sleep => self.falls_asleep(index, self.setting.sleeps.mul_f64(long), which),
             Trouble::CoordinatorCrash => self.coordinator_crashes(self.setting.away.mul_f64(long)),
@@ -267,6 +267,9 @@ impl Lab {
             // The agent may be told before, and has a moment then.
             if which < 0.3 && self.hosts[index].is_up() {
                 self.tell(index, Event::AboutToSleep);
+            }
+            if self.hosts[index].is_up() {
+                self.last_beat(index);
             }
             self.hosts[index].places.iter_mut().for_each(|place| place.account(now));
             self.hosts[index].asleep = true;
