@@ -119,7 +119,7 @@ fn an_old_result_is_nothing_of_a_new_job_and_named_once() {
     let (mut site, offered) = went_back(of(4, 20));
     let fence = only(&offered).2;
     // The number of the new attempt, in the generation of the old one.
-    let old = Fence { generation: Generation(4), number: 20 };
+    let old = Fence { generation: Generation(4), number: fence.number };
     site.say_end(1, old);
     assert_eq!(site.told_unknown(), [old]);
     assert!(!site.succeeded());
