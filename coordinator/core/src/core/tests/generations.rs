@@ -177,13 +177,12 @@ fn a_store_that_went_back_is_an_original_when_its_programs_have_begun_again() {
     let mut site = Site::new(Config::default());
     site.starts_from(Restored { is_copy: true, ..Restored::default() });
     assert_eq!(site.core.deadline(), Some(Moment::ZERO));
-    site.wake();
+    site.pass(Duration::ZERO);
     assert_eq!(said(&site), [false]);
-    site.wake();
-    assert_eq!(said(&site), []);
+    assert_eq!(site.core.deadline(), None, "once");
     // An agent that knows better says so, and that is durable with its welcome.
     let (mut site, _) = went_back(of(9, 70_000));
     assert_eq!(said(&site), [true]);
-    site.wake();
+    site.pass(Duration::ZERO);
     assert_eq!(said(&site), [false]);
 }
