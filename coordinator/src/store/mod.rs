@@ -75,15 +75,6 @@ impl Store {
             .map_err(|why| OpenStoreError::Unusable { path: self.path.clone(), why })
     }
 
-    /// Commits the beginning of a generation: from now on it is no copy any more, but
-    /// what others may be copies of.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub(crate) fn begin(&mut self, generation: Change) -> Result<(), OpenStoreError> {
-        self.commit(&[Write::Change(generation), Write::Original])
-    }
-
     /// A second, read-only connection.
     ///
     /// # Errors

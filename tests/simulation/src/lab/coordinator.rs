@@ -16,8 +16,10 @@ const CHECK_PLACES_EVERY: u64 = 16;
 
 impl Lab {
     pub(super) fn coordinator_starts(&mut self) {
+        self.look_at_the_clock();
         let mut restored = self.store.restored(self.setting.hosts);
         let change = restored.begin_generation(self.wall());
+        self.copies.began(restored.fences_below);
         self.store.commit(&Step { changes: vec![change], ..Step::default() }, self.calm);
         let own = self.clock.reads(self.now);
         let core = Core::restore(own, self.wall(), self.setting.config.clone(), restored);
@@ -28,8 +30,13 @@ impl Lab {
 
     pub(super) fn handle(&mut self, event: Event) {
         let (now, wall) = (self.clock.reads(self.now), self.wall());
+        let greeting = self.copies.restored > 0 && matches!(event, Event::Heard { .. });
+        let greeting = if greeting { self.greeting(&event) } else { None };
         let Some(core) = &mut self.core else { return };
         let step = core.handle(now, wall, event);
+        if let Some(greeting) = greeting {
+            self.check_greeting(greeting, &step);
+        }
         self.take_step(step);
     }
 
@@ -90,18 +97,46 @@ impl Lab {
             return self.plan_at(self.commits_from, Happening::Commit(self.life));
         }
         let steps = std::mem::take(&mut self.pending);
-        for step in &steps {
-            self.store.commit(step, self.calm);
-            for change in &step.changes {
-                // What has ended may run no more.
-                if let Change::Attempt(record) = change {
-                    self.hosts.touch(index_of(record.workstation));
-                }
-            }
-        }
+        steps.iter().for_each(|step| self.keep(step));
         for effect in steps.into_iter().flat_map(|step| step.effects) {
             self.carry_out(effect);
         }
+    }
+
+    /// It is durable.
+    fn keep(&mut self, step: &Step) {
+        self.store.commit(step, self.calm);
+        for change in &step.changes {
+            match change {
+                // What has ended may run no more.
+                Change::Attempt(record) => {
+                    self.witness.keeps(record.fence);
+                    self.hosts.touch(index_of(record.workstation));
+                }
+                Change::FencesReserved { below } => self.copies.began(*below),
+                _ => {}
+            }
+        }
+    }
+
+    /// It dies, while so many of the steps that waited for the disk were kept there:
+    /// nobody has heard of those, or of the others.
+    pub(super) fn coordinator_crashes(&mut self, away: Duration, kept: f64) {
+        if self.core.take().is_none() {
+            return;
+        }
+        let steps = std::mem::take(&mut self.pending);
+        let kept = (0..steps.len()).filter(|at| (*at as f64) < kept * steps.len() as f64).count();
+        steps.iter().take(kept).for_each(|step| self.keep(step));
+        self.usage.coordinator_dies();
+        self.collector_is_cut();
+        for link in self.wires.keys().copied().collect::<Vec<_>>() {
+            self.cut(link);
+        }
+        // Nothing that was under way reaches the next life.
+        self.life += 1;
+        self.wires.clear();
+        self.plan(away, Happening::CoordinatorStarts);
     }
 
     fn carry_out(&mut self, effect: Effect) {

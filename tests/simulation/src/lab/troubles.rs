@@ -56,10 +56,12 @@ pub enum Trouble {
     CollectorCrash,
     /// Its connection breaks, is silent for a while, or loses much.
     CollectorCut,
+    /// An older copy of the coordinator's store takes its place.
+    Restored,
 }
 
 impl Trouble {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Cut,
         Self::Corruption,
         Self::Silence,
@@ -81,6 +83,7 @@ impl Trouble {
         Self::DiskRestored,
         Self::CollectorCrash,
         Self::CollectorCut,
+        Self::Restored,
     ];
 
     pub fn name(self) -> &'static str {
@@ -106,6 +109,7 @@ impl Trouble {
             Self::DiskRestored => "disk-restored",
             Self::CollectorCrash => "collector-crash",
             Self::CollectorCut => "collector-cut",
+            Self::Restored => "restored",
         }
     }
 }
@@ -212,7 +216,7 @@ impl Lab {
                 self.worker_stops(index, up_to(longest));
             }
             Trouble::Sleep => self.falls_asleep(index, self.setting.sleeps.mul_f64(long), which),
-            Trouble::CoordinatorCrash => self.coordinator_crashes(self.setting.away.mul_f64(long)),
+            Trouble::CoordinatorCrash => self.coordinator_crashes(self.setting.away.mul_f64(long), which),
             Trouble::CommitHangs => self.commits_from = self.now + up_to(8.0),
             Trouble::StoreFull => self.commits_from = self.now + up_to(90.0),
             Trouble::WallJump => {
@@ -229,6 +233,7 @@ impl Lab {
                 self.drains_workstation(id, true);
                 self.plan(up_to(20.0), Happening::Undrained(id));
             }
+            Trouble::Restored => self.store_goes_back(long, which),
             Trouble::DiskFull
             | Trouble::SyncRefused
             | Trouble::BitFlip
@@ -343,22 +348,6 @@ impl Lab {
         }
         let after = self.up_to(Duration::from_secs(20));
         self.plan(after, Happening::AgentStarts(id));
-    }
-
-    pub(super) fn coordinator_crashes(&mut self, away: Duration) {
-        if self.core.take().is_none() {
-            return;
-        }
-        self.pending.clear();
-        self.usage.coordinator_dies();
-        self.collector_is_cut();
-        for link in self.wires.keys().copied().collect::<Vec<_>>() {
-            self.cut(link);
-        }
-        // Nothing that was under way reaches the next life.
-        self.life += 1;
-        self.wires.clear();
-        self.plan(away, Happening::CoordinatorStarts);
     }
 
     /// Nothing goes wrong any more, and what has gone wrong is over.

@@ -107,6 +107,8 @@ pub(crate) struct Usage {
     link: Option<u64>,
     believed: Option<u64>,
     ways: Ways,
+    /// Records that were found in its logs last.
+    pub(super) kept: usize,
 }
 
 impl Usage {
@@ -135,6 +137,7 @@ impl Usage {
             link: None,
             believed: None,
             ways: Ways::default(),
+            kept: 0,
         }
     }
 
@@ -500,8 +503,7 @@ impl Lab {
         self.run_until(self.now + bound, |lab| lab.is_done() && lab.usage.is_done());
         let left: Vec<_> = self.usage.senders.iter().map(|it| &it.side).collect();
         holds!(UsageSequence, self.usage.is_done(), "records wait for ever: {left:?}");
-        for (log, sender) in self.usage.logs.iter_mut().zip(&self.usage.senders) {
-            log.judge(&sender.side);
-        }
+        let both = self.usage.logs.iter_mut().zip(&self.usage.senders);
+        self.usage.kept = both.map(|(log, sender)| log.judge(&sender.side).kept).sum();
     }
 }
