@@ -103,6 +103,7 @@ pub fn run(plan: &Plan) -> Result<std::result::Result<Report, String>> {
     Ok(Ok(Report {
         seed: plan.seed,
         hosts: plan.hosts,
+        places: plan.hosts * usize::from(PLACES),
         minutes,
         faults,
         missed,

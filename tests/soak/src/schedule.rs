@@ -123,7 +123,7 @@ pub struct Schedule {
 
 /// Between two faults of one host, on average: as many hosts have as many times more
 /// of them, and several last at a time.
-const PAUSE_MS: std::ops::Range<u64> = 800..9_800;
+const PAUSE_MS: std::ops::Range<u64> = 600..8_000;
 
 /// In every second row of so many faults coordinator and collector live through all of
 /// them, so that what they hold can be seen to grow or not.
@@ -252,5 +252,24 @@ mod tests {
             .iter()
             .filter_map(|it| if let Fault::Cut(host, _) = it { Some(host) } else { None });
         assert_eq!(cut.collect::<BTreeSet<_>>().len(), 4);
+    }
+
+    #[test]
+    fn who_is_to_be_seen_growing_is_not_killed() {
+        let faults: Vec<_> = Schedule::new(3, 4).take(4_000).map(|(_, fault)| fault).collect();
+        let kills = |of: &[Fault]| {
+            let victim = |it: &Fault| match it {
+                Fault::Kill(victim, _) => Some(*victim),
+                Fault::Restore(_) => Some(Victim::Coordinator),
+                _ => None,
+            };
+            of.iter().filter_map(victim).collect::<BTreeSet<_>>()
+        };
+        let central = [Victim::Coordinator, Victim::Collector];
+        assert!(central.iter().all(|it| kills(&faults[..1_000]).contains(it)));
+        assert!(central.iter().all(|it| !kills(&faults[1_000..2_000]).contains(it)));
+        let all = kills(&faults);
+        assert!(all.contains(&Victim::Worker(2)) && all.contains(&Victim::Keeper(3)));
+        assert!(!all.contains(&Victim::Worker(3)) && !all.contains(&Victim::Supervisor(3)));
     }
 }
