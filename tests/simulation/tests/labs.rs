@@ -380,10 +380,7 @@ fn what_a_bit_or_an_older_disk_took_is_all_that_is_missing() {
     let test = "what_a_bit_or_an_older_disk_took_is_all_that_is_missing";
     let setting = |seed: u64| Setting {
         collector_goes_back: seed.is_multiple_of(2),
-        troubles: sick()
-            .troubles
-            .with(Trouble::BitFlip, s(20))
-            .with(Trouble::DiskRestored, s(15)),
+        troubles: sick().troubles.with(Trouble::BitFlip, s(20)).with(Trouble::DiskRestored, s(15)),
         ..sick()
     };
     let outlines = check(test, 8, setting, |_| {});

@@ -216,7 +216,9 @@ impl Lab {
                 self.worker_stops(index, up_to(longest));
             }
             Trouble::Sleep => self.falls_asleep(index, self.setting.sleeps.mul_f64(long), which),
-            Trouble::CoordinatorCrash => self.coordinator_crashes(self.setting.away.mul_f64(long), which),
+            Trouble::CoordinatorCrash => {
+                self.coordinator_crashes(self.setting.away.mul_f64(long), which)
+            }
             Trouble::CommitHangs => self.commits_from = self.now + up_to(8.0),
             Trouble::StoreFull => self.commits_from = self.now + up_to(90.0),
             Trouble::WallJump => {

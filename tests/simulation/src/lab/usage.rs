@@ -54,11 +54,23 @@ pub(crate) enum AtAgent {
 #[derive(Debug)]
 pub(crate) enum OnTheWay {
     /// At the coordinator, from an agent.
-    Up { from: Link, stream: u64, frame: UsageFrame },
+    Up {
+        from: Link,
+        stream: u64,
+        frame: UsageFrame,
+    },
     /// At the collector, over this connection of its.
-    Arrives { over: u64, stream: u64, frame: UsageFrame },
+    Arrives {
+        over: u64,
+        stream: u64,
+        frame: UsageFrame,
+    },
     /// At the coordinator, from the collector.
-    Back { over: u64, stream: u64, reply: UsageReply },
+    Back {
+        over: u64,
+        stream: u64,
+        reply: UsageReply,
+    },
     CollectorDials,
     /// The coordinator notices that this connection is over.
     CollectorLost(u64),
