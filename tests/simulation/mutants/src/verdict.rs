@@ -59,11 +59,8 @@ impl Failed {
     /// By its promise's name, which the message begins with, or its place.
     fn said(&self) -> String {
         let Self { kind, message } = self;
-        let words = if message.starts_with(kind) {
-            message.clone()
-        } else {
-            format!("{kind}: {message}")
-        };
+        let words =
+            if message.starts_with(kind) { message.clone() } else { format!("{kind}: {message}") };
         short(&words)
     }
 }
