@@ -400,7 +400,10 @@ impl Lab {
             self.tell_guest(index, at.fence, guest::Event::CannotLeave(reason));
             return self.tell_guest(index, at.fence, guest::Event::CarryingEnded);
         }
-        let stands = place.standing(now).map(|it| it.number);
+        // A keeper that is no stage is not looked into, and may not have begun it.
+        let is_still = place.stands(now);
+        let process = place.process.as_ref().filter(|it| it.begun || !staged);
+        let stands = process.filter(|it| is_still && !it.killed).map(|it| it.number);
         assert!(stands.is_some() != without_process, "carried while it runs: {place:?}");
         assert!(!without_process || packed.is_some(), "nothing is carried: {place:?}");
         let guest = place.guest.as_ref().expect("it is there");
