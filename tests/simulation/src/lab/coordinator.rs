@@ -107,14 +107,13 @@ impl Lab {
     fn keep(&mut self, step: &Step) {
         self.store.commit(step, self.calm);
         for change in &step.changes {
-            match change {
-                // What has ended may run no more.
-                Change::Attempt(record) => {
-                    self.witness.keeps(record.fence);
-                    self.hosts.touch(index_of(record.workstation));
-                }
-                Change::FencesReserved { below } => self.copies.began(*below),
-                _ => {}
+            if let Change::FencesReserved { below } = change {
+                self.copies.began(*below);
+            }
+            // What has ended may run no more.
+            if let Change::Attempt(record) = change {
+                self.witness.keeps(record.fence);
+                self.hosts.touch(index_of(record.workstation));
             }
         }
     }

@@ -80,16 +80,11 @@ impl Lab {
     /// An agent that has seen more than the store knew when it came back is heard of.
     /// What is between what that knew is of a copy's copy, and was told before.
     pub(super) fn greeting(&self, event: &Event) -> Option<(Link, Fence)> {
-        match event {
-            Event::Heard { from, frame: AgentFrame::Hello { seen, .. } }
-                if self.copies.began == Some(self.life)
-                    && *seen > self.copies.known
-                    && !self.store.attempts.contains_key(seen) =>
-            {
-                Some((*from, *seen))
-            }
-            _ => None,
-        }
+        let Event::Heard { from, frame: AgentFrame::Hello { seen, .. } } = event else {
+            return None;
+        };
+        let is_lost = *seen > self.copies.known && !self.store.attempts.contains_key(seen);
+        (self.copies.began == Some(self.life) && is_lost).then_some((*from, *seen))
     }
 
     pub(super) fn check_greeting(&self, (from, seen): (Link, Fence), step: &Step) {

@@ -190,6 +190,7 @@ impl Lab {
         }
         let Fault { host: index, long, which } = fault;
         let up_to = |seconds: f64| Duration::from_secs_f64(seconds * long);
+        let disk = if which < 0.6 { Which::Agent(index) } else { Which::Collector };
         match trouble {
             Trouble::Cut => {
                 if let Some(link) = self.hosts[index].link {
@@ -236,21 +237,6 @@ impl Lab {
                 self.plan(up_to(20.0), Happening::Undrained(id));
             }
             Trouble::Restored => self.store_goes_back(long, which),
-            Trouble::DiskFull
-            | Trouble::SyncRefused
-            | Trouble::BitFlip
-            | Trouble::PowerLoss
-            | Trouble::DiskRestored
-            | Trouble::CollectorCrash
-            | Trouble::CollectorCut => self.usage_trouble(trouble, fault),
-        }
-    }
-
-    fn usage_trouble(&mut self, trouble: Trouble, fault: Fault) {
-        let Fault { host: index, long, which } = fault;
-        let up_to = |seconds: f64| Duration::from_secs_f64(seconds * long);
-        let disk = if which < 0.6 { Which::Agent(index) } else { Which::Collector };
-        match trouble {
             Trouble::DiskFull => {
                 let free = up_to(1_000.0).as_secs().saturating_sub(500);
                 self.disk_is_full(disk, free, up_to(300.0));
@@ -262,9 +248,11 @@ impl Lab {
             }
             Trouble::DiskRestored => self.a_disk_goes_back(index),
             Trouble::CollectorCrash => self.collector_dies(false),
-            _ if which < 0.4 => self.collector_is_cut(),
-            _ if which < 0.7 => self.collector_falls_silent(up_to(90.0)),
-            _ => self.collector_loses_frames(up_to(120.0), 0.05 + which - 0.4),
+            Trouble::CollectorCut => match which {
+                0.0..0.4 => self.collector_is_cut(),
+                0.4..0.7 => self.collector_falls_silent(up_to(90.0)),
+                _ => self.collector_loses_frames(up_to(120.0), which - 0.35),
+            },
         }
     }
 
