@@ -279,6 +279,7 @@ fn core_config(config: &CoordinatorConfig, tickets: TicketKey) -> gleaner_coordi
         scheduler: config.scheduler.clone(),
         tickets,
         prices: config.prices,
+        ..gleaner_coordinator_core::Config::default()
     }
 }
 

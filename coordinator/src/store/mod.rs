@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gleaner_common::id::JobId;
-use gleaner_coordinator_core::{Change, Restored};
+use gleaner_coordinator_core::Restored;
 use gleaner_shell::identity::Authority;
 use rusqlite::Connection;
 
