@@ -177,16 +177,6 @@ impl Schedule {
         if host + 1 == self.hosts { 0 } else { host }
     }
 
-    fn spare(&mut self, fault: Fault) -> Fault {
-        match fault {
-            Fault::Kill(victim @ (Victim::Coordinator | Victim::Collector), span) => {
-                Fault::Stop(victim, span)
-            }
-            Fault::Restore(_) => Fault::Backup,
-            other => other,
-        }
-    }
-
     fn kill(&mut self, host: usize) -> Fault {
         let back = self.span(BACK_S);
         let victim = match self.random.random_range(0..13) {
@@ -218,6 +208,17 @@ impl Schedule {
     }
 }
 
+/// What happens instead where coordinator and collector are to live.
+fn spared(fault: Fault) -> Fault {
+    match fault {
+        Fault::Kill(victim @ (Victim::Coordinator | Victim::Collector), span) => {
+            Fault::Stop(victim, span)
+        }
+        Fault::Restore(_) => Fault::Backup,
+        other => other,
+    }
+}
+
 impl Iterator for Schedule {
     type Item = (Duration, Fault);
 
@@ -226,7 +227,7 @@ impl Iterator for Schedule {
         let fault = self.fault();
         let spares = self.drawn / ERA % 2 == 1;
         self.drawn += 1;
-        Some((pause.div_f64(self.hosts as f64), if spares { self.spare(fault) } else { fault }))
+        Some((pause.div_f64(self.hosts as f64), if spares { spared(fault) } else { fault }))
     }
 }
 
