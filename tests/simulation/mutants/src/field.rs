@@ -85,8 +85,8 @@ impl Field {
             Some("test") => build.push("--no-run".to_owned()),
             _ => bail!("a catcher begins with `run` or `test`"),
         }
-        let built = self.cargo(&build)?;
-        ensure!(built.passes, "it does not compile: {}", built.said);
+        let compiled = self.cargo(&build)?;
+        ensure!(compiled.passes, "it does not compile: {}", compiled.said);
         self.run(catcher, tests)
     }
 

@@ -8,6 +8,7 @@ use gleaner_common::wire::CoordinatorFrame;
 use gleaner_coordinator_core::{Answer, Change, Core, Effect, Event, Step};
 use rand::Rng;
 
+use super::copies::check_greeting;
 use super::invariant::holds;
 use super::{Happening, Lab, index_of};
 
@@ -35,7 +36,7 @@ impl Lab {
         let Some(core) = &mut self.core else { return };
         let step = core.handle(now, wall, event);
         if let Some(greeting) = greeting {
-            self.check_greeting(greeting, &step);
+            check_greeting(greeting, &step);
         }
         self.take_step(step);
     }
@@ -97,7 +98,9 @@ impl Lab {
             return self.plan_at(self.commits_from, Happening::Commit(self.life));
         }
         let steps = std::mem::take(&mut self.pending);
-        steps.iter().for_each(|step| self.keep(step));
+        for step in &steps {
+            self.keep(step);
+        }
         for effect in steps.into_iter().flat_map(|step| step.effects) {
             self.carry_out(effect);
         }

@@ -86,19 +86,19 @@ impl Lab {
         let is_lost = *seen > self.copies.known && !self.store.attempts.contains_key(seen);
         (self.copies.began == Some(self.life) && is_lost).then_some((*from, *seen))
     }
+}
 
-    pub(super) fn check_greeting(&self, (from, seen): (Link, Fence), step: &Step) {
-        let welcomed = step.effects.iter().any(|effect| {
-            matches!(effect, Effect::Send { to, frame: CoordinatorFrame::Welcome { .. } } if *to == from)
-        });
-        let told = step.effects.iter().any(|effect| matches!(effect, Effect::WentBack { .. }));
-        let name = from.workstation;
-        holds!(
-            AcknowledgedDurable,
-            told || !welcomed,
-            "workstation {name} has seen {seen}, which the store lost, and nobody is told"
-        );
-    }
+pub(super) fn check_greeting((from, seen): (Link, Fence), step: &Step) {
+    let welcomed = step.effects.iter().any(|effect| {
+        matches!(effect, Effect::Send { to, frame: CoordinatorFrame::Welcome { .. } } if *to == from)
+    });
+    let told = step.effects.iter().any(|effect| matches!(effect, Effect::WentBack { .. }));
+    let name = from.workstation;
+    holds!(
+        AcknowledgedDurable,
+        told || !welcomed,
+        "workstation {name} has seen {seen}, which the store lost, and nobody is told"
+    );
 }
 
 /// Nothing unknown runs any more from then on.

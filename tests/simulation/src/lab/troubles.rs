@@ -218,7 +218,7 @@ impl Lab {
             }
             Trouble::Sleep => self.falls_asleep(index, self.setting.sleeps.mul_f64(long), which),
             Trouble::CoordinatorCrash => {
-                self.coordinator_crashes(self.setting.away.mul_f64(long), which)
+                self.coordinator_crashes(self.setting.away.mul_f64(long), which);
             }
             Trouble::CommitHangs => self.commits_from = self.now + up_to(8.0),
             Trouble::StoreFull => self.commits_from = self.now + up_to(90.0),

@@ -215,7 +215,7 @@ impl Lab {
         let sender = &mut self.usage.senders[index];
         match what {
             AtAgent::Records(transition, wall) => {
-                sender.side.append(*transition, wall, now.since(Moment::ZERO));
+                sender.side.append(&transition, wall, now.since(Moment::ZERO));
             }
             AtAgent::Saves => {
                 sender.saves = false;

@@ -209,7 +209,7 @@ impl UsagePath {
             reason: String::new(),
             by_load: false,
         };
-        self.agent.append(transition, WallTime(0), Duration::ZERO);
+        self.agent.append(&transition, WallTime(0), Duration::ZERO);
     }
 
     fn agent_sends(&mut self) {
