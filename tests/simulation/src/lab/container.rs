@@ -111,10 +111,13 @@ impl Lab {
             .any(|guest| guest.fence == at.fence && guest.state == GuestState::Leaving);
         let now = self.now;
         let place = self.place(index, at.place);
+        // One that has ended is not there either, but is known to have begun.
+        let is_gone = place.process.is_none();
         let begun = place.process.as_ref().is_some_and(|process| process.begun);
         let staged = place.keeper.is_some_and(|keeper| keeper.staged);
         let look = match (place.stands(now), is_between) {
             _ if fails => Look::Failed("no such file".to_owned()),
+            _ if staged && is_gone => Look::Between,
             _ if staged && !begun => Look::NotBegun,
             (false, _) => Look::Restless,
             (true, true) => Look::Between,
