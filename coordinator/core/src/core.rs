@@ -453,7 +453,8 @@ impl Core {
     /// store one that did not go back.
     fn renew_outdated(&mut self, draft: &mut Draft) {
         for (id, why) in std::mem::take(&mut self.outdated) {
-            if let Some(program) = self.jobs.get_mut(&id).and_then(|job| job.program.as_mut()) {
+            let program = self.jobs.get_mut(&id).and_then(|job| job.program.as_mut());
+            if let Some(program) = program.filter(|_| why == WENT_BACK) {
                 program.leave_lives_out();
             }
             self.begin_again(draft, id, why, false);
