@@ -166,7 +166,7 @@ impl Probe {
     /// A layer of containment cannot be had.
     pub fn start(&self, place: u16, command: &[&str]) -> Result<ProbedGuest, ProbeError> {
         let ([reads, writes], pipes) = pipes()?;
-        let guest = self.settle(place, pipes)?;
+        let mut guest = self.settle(place, pipes)?;
         let command = ["/bin/sh", "-c", WITH_PIPES, "sh"].iter().chain(command);
         let start = StartGuest {
             fence: FENCE,
@@ -179,7 +179,8 @@ impl Probe {
         };
         let along = [reads.as_fd(), writes.as_fd()];
         guest.keeper.send_with(&Order::Start(Box::new(start)), &along)?;
-        Ok(guest)
+        let report = guest.report()?;
+        if matches!(report, Report::Began { .. }) { Ok(guest) } else { Err(unexpected(&report)) }
     }
 
     /// Makes a place ready for an image that is on its way.
@@ -234,7 +235,7 @@ impl Probe {
 fn unexpected(report: &Report) -> ProbeError {
     ProbeError::CannotStart(match report {
         Report::CannotStart { why, .. } => why.clone(),
-        Report::Ready { .. } | Report::Ended(_) | Report::Landed { .. } => {
+        Report::Ready { .. } | Report::Began { .. } | Report::Ended(_) | Report::Landed { .. } => {
             "the keeper is confused".into()
         }
     })

@@ -151,7 +151,7 @@ struct Campaign {
 }
 
 /// So many of the labs run twice, to see that they are equal.
-const TWICE_EVERY: u64 = 32;
+const TWICE_EVERY: u64 = 8;
 
 impl Campaign {
     fn new(args: Args) -> Result<Self, String> {

@@ -27,7 +27,25 @@ pub struct Life {
     since: Option<u64>,
 }
 
+/// What a daemon may take more in a thousand faults, with everything that is done
+/// meanwhile: an archive and a table of jobs do grow.
+const MEMORY_GROWTH_MAX: f64 = 4.0 * 1_048_576.0;
+const DESCRIPTOR_GROWTH_MAX: f64 = 4.0;
+
+/// A life is judged that has seen so many.
+const FAULTS_MIN: u64 = 500;
+
+/// What a thousand faults may leave of anything else.
+const LEFT_MAX: u64 = 4;
+
 impl Life {
+    /// Does it hold ever more?
+    pub fn grows(&self) -> bool {
+        self.faults >= FAULTS_MIN
+            && (self.memory_growth() > MEMORY_GROWTH_MAX
+                || self.descriptor_growth() > DESCRIPTOR_GROWTH_MAX)
+    }
+
     /// Bytes in a thousand faults.
     pub fn memory_growth(&self) -> f64 {
         self.growth(|held| held.memory_bytes)
@@ -130,6 +148,25 @@ fn daemons(lab: &Lab) -> Vec<(&'static str, u32)> {
     found
 }
 
+/// What is left after so many faults that was not there before, beyond what each
+/// workstation may keep for its places: one line each.
+pub fn left(before: &Taken, after: &Taken, faults: u64, places: usize) -> Vec<String> {
+    let most = (LEFT_MAX * faults / 1_000) as usize;
+    let left = |what, before: usize, after: usize, kept| {
+        let over = after > before + kept + most;
+        over.then(|| format!("{what}: {after}, and {before} before the faults"))
+    };
+    // A place that was used has a group in each hierarchy, and a keeper that waits.
+    let found = [
+        left("mounts", before.mounts, after.mounts, 0),
+        left("control groups", before.cgroups, after.cgroups, places),
+        left("processes", before.processes, after.processes, places),
+        left("zombies", before.zombies, after.zombies, 0),
+        left("outgoing", before.outgoing, after.outgoing, 0),
+    ];
+    found.into_iter().flatten().collect()
+}
+
 fn averages(
     roles: &BTreeMap<&'static str, Vec<u32>>,
     of: impl Fn(u32) -> u64,
@@ -187,4 +224,33 @@ fn entries(path: &Path) -> usize {
 
 fn groups(path: &Path) -> usize {
     1 + cgroup::subgroups(path).iter().map(|below| groups(below)).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(faults: u64, memory_bytes: u64, descriptors: u64) -> Life {
+        let first = Held { memory_bytes: 1 << 20, descriptors: 10 };
+        Life { faults, first, last: Held { memory_bytes, descriptors }, since: Some(0) }
+    }
+
+    #[test]
+    fn who_holds_ever_more_is_seen() {
+        assert!(!life(2_000, 8 << 20, 17).grows());
+        assert!(life(2_000, 10 << 20, 10).grows());
+        assert!(life(2_000, 1 << 20, 19).grows());
+        assert!(!life(2_000, 0, 0).grows());
+        assert!(!life(400, 20 << 20, 90).grows(), "a short life says nothing");
+    }
+
+    #[test]
+    fn what_faults_leave_behind_is_seen() {
+        let before = Taken { mounts: 100, cgroups: 10, ..Taken::default() };
+        let after = |mounts, zombies| Taken { mounts, cgroups: 13, zombies, ..Taken::default() };
+        assert_eq!(left(&before, &after(104, 4), 1_000, 3), [""; 0]);
+        let found = left(&before, &after(105, 5), 1_000, 2);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(left(&before, &after(100, 0), 0, 2).len(), 1);
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::growth::{Life, Taken};
+use crate::growth::{Life, Taken, left};
 use crate::usage::Usage;
 use crate::witness::{Doubled, Late};
 
@@ -13,6 +13,8 @@ use crate::witness::{Doubled, Late};
 pub struct Report {
     pub seed: u64,
     pub hosts: usize,
+    /// Of all hosts.
+    pub places: usize,
     pub minutes: f64,
     /// How many were carried out, by kind.
     pub faults: BTreeMap<&'static str, u64>,
@@ -64,18 +66,33 @@ impl Report {
         self.faults.values().sum()
     }
 
-    /// Nothing lost, doubled, wrong or stuck, and nobody panicked.
+    /// Nothing lost, doubled, wrong or stuck, every usage record kept, nobody panicked, and
+    /// nothing that grows with the faults.
     pub fn is_good(&self) -> bool {
         self.failings().iter().all(|(_, count)| *count == 0)
     }
 
-    fn failings(&self) -> [(&'static str, usize); 5] {
+    /// What takes ever more, one line each.
+    fn growing(&self) -> Vec<String> {
+        let lives = self.lives.iter().filter(|(_, life)| life.grows());
+        let lives = lives.map(|(role, life)| {
+            let (memory, descriptors) = (life.memory_growth(), life.descriptor_growth());
+            format!(
+                "{role}: {memory:.0} bytes and {descriptors:.1} descriptors in a thousand faults"
+            )
+        });
+        lives.chain(left(&self.before, &self.after, self.all_faults(), self.places)).collect()
+    }
+
+    fn failings(&self) -> [(&'static str, usize); 7] {
         [
             ("lost", self.lost.len()),
             ("doubled", self.doubled.len()),
             ("wrong", self.wrong.len()),
             ("stuck", self.stuck.len()),
             ("panics", self.panics.len()),
+            ("usage records missed", usize::from(!self.usage.is_whole())),
+            ("growing", self.growing().len()),
         ]
     }
 
@@ -97,6 +114,7 @@ impl fmt::Display for Report {
         {
             lines.iter().try_for_each(|line| writeln!(f, "{name}: {line}"))?;
         }
+        self.growing().iter().try_for_each(|line| writeln!(f, "growing: {line}"))?;
         self.doubled.iter().try_for_each(|it| writeln!(f, "doubled: {it:?}"))?;
         self.late.iter().try_for_each(|it| writeln!(f, "late: {it:?}"))
     }

@@ -10,7 +10,7 @@ use gleaner_common::time::Moment;
 use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
 
-use crate::growth::Taken;
+use crate::growth::{Taken, left};
 use crate::proxy::Proxy;
 use crate::report::Report;
 use crate::schedule::Schedule;
@@ -84,7 +84,8 @@ pub fn run(plan: &Plan) -> Result<std::result::Result<Report, String>> {
     let minutes = Clock.now().since(begun).as_secs_f64() / 60.0;
     let calm = calm_down(plan, &mut world)?;
     let usage = usage(&mut world)?;
-    let after = Taken::by(&world.lab);
+    let places = plan.hosts * usize::from(PLACES);
+    let after = left_over(&mut world, &before, faults.values().sum(), places)?;
     let streams = watcher.stop()?;
     let panics = panics(&world.lab);
     if let Some(to) = &plan.keep {
@@ -103,6 +104,7 @@ pub fn run(plan: &Plan) -> Result<std::result::Result<Report, String>> {
     Ok(Ok(Report {
         seed: plan.seed,
         hosts: plan.hosts,
+        places,
         minutes,
         faults,
         missed,
@@ -245,6 +247,21 @@ fn usage(world: &mut World) -> Result<Usage> {
             return Ok(usage);
         }
         world.pass(Duration::from_secs(1))?;
+    }
+}
+
+/// How long what has ended may take to be gone.
+const GONE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What stays, once everything has ended.
+fn left_over(world: &mut World, before: &Taken, faults: u64, places: usize) -> Result<Taken> {
+    let end = Clock.now() + GONE_PATIENCE;
+    loop {
+        let after = Taken::by(&world.lab);
+        if left(before, &after, faults, places).is_empty() || Clock.now() >= end {
+            return Ok(after);
+        }
+        world.pass(Duration::from_millis(500))?;
     }
 }
 

@@ -123,7 +123,7 @@ pub struct Schedule {
 
 /// Between two faults of one host, on average: as many hosts have as many times more
 /// of them, and several last at a time.
-const PAUSE_MS: std::ops::Range<u64> = 800..9_800;
+const PAUSE_MS: std::ops::Range<u64> = 600..8_000;
 
 /// In every second row of so many faults coordinator and collector live through all of
 /// them, so that what they hold can be seen to grow or not.
@@ -177,16 +177,6 @@ impl Schedule {
         if host + 1 == self.hosts { 0 } else { host }
     }
 
-    fn spare(&mut self, fault: Fault) -> Fault {
-        match fault {
-            Fault::Kill(victim @ (Victim::Coordinator | Victim::Collector), span) => {
-                Fault::Stop(victim, span)
-            }
-            Fault::Restore(_) => Fault::Backup,
-            other => other,
-        }
-    }
-
     fn kill(&mut self, host: usize) -> Fault {
         let back = self.span(BACK_S);
         let victim = match self.random.random_range(0..13) {
@@ -218,6 +208,17 @@ impl Schedule {
     }
 }
 
+/// What happens instead where coordinator and collector are to live.
+fn spared(fault: Fault) -> Fault {
+    match fault {
+        Fault::Kill(victim @ (Victim::Coordinator | Victim::Collector), span) => {
+            Fault::Stop(victim, span)
+        }
+        Fault::Restore(_) => Fault::Backup,
+        other => other,
+    }
+}
+
 impl Iterator for Schedule {
     type Item = (Duration, Fault);
 
@@ -226,7 +227,7 @@ impl Iterator for Schedule {
         let fault = self.fault();
         let spares = self.drawn / ERA % 2 == 1;
         self.drawn += 1;
-        Some((pause.div_f64(self.hosts as f64), if spares { self.spare(fault) } else { fault }))
+        Some((pause.div_f64(self.hosts as f64), if spares { spared(fault) } else { fault }))
     }
 }
 
@@ -252,5 +253,24 @@ mod tests {
             .iter()
             .filter_map(|it| if let Fault::Cut(host, _) = it { Some(host) } else { None });
         assert_eq!(cut.collect::<BTreeSet<_>>().len(), 4);
+    }
+
+    #[test]
+    fn who_is_to_be_seen_growing_is_not_killed() {
+        let faults: Vec<_> = Schedule::new(3, 4).take(4_000).map(|(_, fault)| fault).collect();
+        let kills = |of: &[Fault]| {
+            let victim = |it: &Fault| match it {
+                Fault::Kill(victim, _) => Some(*victim),
+                Fault::Restore(_) => Some(Victim::Coordinator),
+                _ => None,
+            };
+            of.iter().filter_map(victim).collect::<BTreeSet<_>>()
+        };
+        let central = [Victim::Coordinator, Victim::Collector];
+        assert!(central.iter().all(|it| kills(&faults[..1_000]).contains(it)));
+        assert!(central.iter().all(|it| !kills(&faults[1_000..2_000]).contains(it)));
+        let all = kills(&faults);
+        assert!(all.contains(&Victim::Worker(2)) && all.contains(&Victim::Keeper(3)));
+        assert!(!all.contains(&Victim::Worker(3)) && !all.contains(&Victim::Supervisor(3)));
     }
 }

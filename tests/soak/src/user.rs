@@ -165,7 +165,9 @@ impl AtWork {
                 && row.summary.state.has_ended()
             {
                 let mut jobs = locked(&self.shared.jobs);
-                jobs.iter_mut().filter(|job| job.id == id).for_each(|job| job.ended = Some(Clock.now()));
+                jobs.iter_mut()
+                    .filter(|job| job.id == id)
+                    .for_each(|job| job.ended = Some(Clock.now()));
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 //! them back when their time is over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -306,7 +307,8 @@ impl World {
                 Victim::Collector => &mut self.lab.collector,
                 _ => &mut self.lab.coordinator,
             };
-            let died = daemon.as_ref().and_then(|it| Some((it.expect_alive().err()?, it.last_words())));
+            let died =
+                daemon.as_ref().and_then(|it| Some((it.expect_alive().err()?, it.last_words())));
             if let Some((error, words)) = died {
                 *daemon = None;
                 self.note(&format!("{victim:?} died: {error:#}"));
@@ -440,9 +442,23 @@ impl World {
         let done = self.with_backup(&["restore"])?;
         if done {
             self.user.went_back(saved);
+            self.clear_replaced()?;
         }
         self.after(back, Later::Start(Victim::Coordinator));
         Ok(done)
+    }
+
+    /// What a restored store took the place of is kept beside it, for whoever wants it.
+    /// Nobody does here, and its disk is small.
+    fn clear_replaced(&self) -> Result<()> {
+        for entry in fs::read_dir(self.lab.coordinator_data())? {
+            let path = entry?.path();
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("replaced-"))
+            {
+                fs::remove_dir_all(path)?;
+            }
+        }
+        Ok(())
     }
 
     fn drain(&self, host: usize, drained: bool, now: bool) {

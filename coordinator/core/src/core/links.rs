@@ -192,6 +192,8 @@ impl Core {
             }
             let below = self.fences.begin_after(seen, draft.wall);
             draft.change(Change::FencesReserved { below });
+            draft.change(Change::WentBack(true));
+            self.went_back = true;
             let programs = self.jobs.iter().filter(|(_, job)| job.program.is_some());
             self.outdated.extend(programs.map(|(id, _)| (*id, WENT_BACK)));
         }

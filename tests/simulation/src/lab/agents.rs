@@ -5,7 +5,7 @@ use std::time::Duration;
 use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::guest::Effect;
 use gleaner_agent_core::occupancy::Observation;
-use gleaner_common::id::SubprogramId;
+use gleaner_common::id::{Fence, SubprogramId};
 use gleaner_common::program::RankOffer;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, Printed};
 
@@ -164,12 +164,12 @@ impl Lab {
 
     pub(super) fn script_of(
         &mut self,
-        id: SubprogramId,
+        (id, fence): (SubprogramId, Fence),
         rank: &RankOffer,
     ) -> (Script, Option<Image>) {
-        let program = self.store.jobs[&id.job].spec.program;
+        let program = self.store.jobs.get(&id.job).and_then(|job| job.spec.program);
         let bag = program.is_some_and(|spec| spec.checkpoint_every.is_none());
-        let kept = self.cuts.begin(&self.store, id, rank.life, rank.cut);
+        let kept = self.cuts.begin(&self.store, (id, fence), rank.life, rank.cut);
         kept.unwrap_or_else(|| (Script::new(id.job, id.index, rank.life, bag), None))
     }
 

@@ -93,7 +93,11 @@ impl Lab {
             assert!(!process.killed, "{} is killed twice", at.fence);
             process.killed = true;
         }
-        let keeper = place.keeper.unwrap_or_else(|| panic!("nobody tells of the end: {at:?}"));
+        let Some(keeper) = place.keeper else {
+            let is_told = self.hosts[index].supervisor.will_tell(at.place);
+            assert!(is_told, "nobody tells of the end: {at:?}");
+            return;
+        };
         let long = self.rng.random_bool(0.05);
         let after = self.up_to(Duration::from_millis(if long { 2_000 } else { 20 }));
         self.plan_here(index, after, Local::KeeperDies { place: at.place, number: keeper.number });
@@ -111,10 +115,13 @@ impl Lab {
             .any(|guest| guest.fence == at.fence && guest.state == GuestState::Leaving);
         let now = self.now;
         let place = self.place(index, at.place);
+        // One that has ended is not there either, but is known to have begun.
+        let is_gone = place.process.is_none();
         let begun = place.process.as_ref().is_some_and(|process| process.begun);
         let staged = place.keeper.is_some_and(|keeper| keeper.staged);
         let look = match (place.stands(now), is_between) {
             _ if fails => Look::Failed("no such file".to_owned()),
+            _ if staged && is_gone => Look::Between,
             _ if staged && !begun => Look::NotBegun,
             (false, _) => Look::Restless,
             (true, true) => Look::Between,
@@ -158,6 +165,7 @@ impl Lab {
         // The keeper may have failed to start, which was told and not yet
         // heard.
         self.place(index, at).clear();
+        self.hosts[index].supervisor.told_of(at);
     }
 
     /// The keeper works in its own time, if it is there and not frozen then.
@@ -220,9 +228,14 @@ impl Lab {
 
     pub(super) fn keeper_dies(&mut self, index: usize, at: PlaceId, number: u64) {
         let place = self.place(index, at);
-        if place.keeper.is_some_and(|keeper| keeper.number == number) {
-            place.clear();
+        if place.keeper.is_none_or(|keeper| keeper.number != number) {
+            return;
+        }
+        place.clear();
+        if self.hosts[index].hears() {
             self.tell(index, Event::Keeper(at, KeeperEvent::Gone));
+        } else {
+            self.hosts[index].supervisor.ended(at);
         }
     }
 
@@ -296,6 +309,10 @@ impl Lab {
         assert!(guest.laid || start.spec.inputs.is_empty(), "{} without its files", at.fence);
         guest.runs += 1;
         let Some(keeper) = place.keeper else {
+            if self.hosts[index].supervisor.will_tell(at.place) {
+                let not_begun = KeeperEvent::NotBegun { fence: at.fence };
+                return self.tell(index, Event::Keeper(at.place, not_begun));
+            }
             return self.fails_to(index, at.fence, "its keeper is gone");
         };
         place.process = Some(Process {
@@ -400,7 +417,10 @@ impl Lab {
             self.tell_guest(index, at.fence, guest::Event::CannotLeave(reason));
             return self.tell_guest(index, at.fence, guest::Event::CarryingEnded);
         }
-        let stands = place.standing(now).map(|it| it.number);
+        // A keeper that is no stage is not looked into, and may not have begun it.
+        let is_still = place.stands(now);
+        let process = place.process.as_ref().filter(|it| it.begun || !staged);
+        let stands = process.filter(|it| is_still && !it.killed).map(|it| it.number);
         assert!(stands.is_some() != without_process, "carried while it runs: {place:?}");
         assert!(!without_process || packed.is_some(), "nothing is carried: {place:?}");
         let guest = place.guest.as_ref().expect("it is there");

@@ -8,6 +8,7 @@ use gleaner_common::wire::CoordinatorFrame;
 use gleaner_coordinator_core::{Answer, Change, Core, Effect, Event, Step};
 use rand::Rng;
 
+use super::copies::check_greeting;
 use super::invariant::holds;
 use super::{Happening, Lab, index_of};
 
@@ -16,8 +17,10 @@ const CHECK_PLACES_EVERY: u64 = 16;
 
 impl Lab {
     pub(super) fn coordinator_starts(&mut self) {
+        self.look_at_the_clock();
         let mut restored = self.store.restored(self.setting.hosts);
         let change = restored.begin_generation(self.wall());
+        self.copies.began(restored.fences_below);
         self.store.commit(&Step { changes: vec![change], ..Step::default() }, self.calm);
         let own = self.clock.reads(self.now);
         let core = Core::restore(own, self.wall(), self.setting.config.clone(), restored);
@@ -28,8 +31,13 @@ impl Lab {
 
     pub(super) fn handle(&mut self, event: Event) {
         let (now, wall) = (self.clock.reads(self.now), self.wall());
+        let greeting = self.copies.restored > 0 && matches!(event, Event::Heard { .. });
+        let greeting = if greeting { self.greeting(&event) } else { None };
         let Some(core) = &mut self.core else { return };
         let step = core.handle(now, wall, event);
+        if let Some(greeting) = greeting {
+            check_greeting(greeting, &step);
+        }
         self.take_step(step);
     }
 
@@ -91,17 +99,46 @@ impl Lab {
         }
         let steps = std::mem::take(&mut self.pending);
         for step in &steps {
-            self.store.commit(step, self.calm);
-            for change in &step.changes {
-                // What has ended may run no more.
-                if let Change::Attempt(record) = change {
-                    self.hosts.touch(index_of(record.workstation));
-                }
-            }
+            self.keep(step);
         }
         for effect in steps.into_iter().flat_map(|step| step.effects) {
             self.carry_out(effect);
         }
+    }
+
+    /// It is durable.
+    fn keep(&mut self, step: &Step) {
+        self.store.commit(step, self.calm);
+        for change in &step.changes {
+            if let Change::FencesReserved { below } = change {
+                self.copies.began(*below);
+            }
+            // What has ended may run no more.
+            if let Change::Attempt(record) = change {
+                self.witness.keeps(record.fence);
+                self.hosts.touch(index_of(record.workstation));
+            }
+        }
+    }
+
+    /// It dies, while so many of the steps that waited for the disk were kept there:
+    /// nobody has heard of those, or of the others.
+    pub(super) fn coordinator_crashes(&mut self, away: Duration, kept: f64) {
+        if self.core.take().is_none() {
+            return;
+        }
+        let steps = std::mem::take(&mut self.pending);
+        let kept = (0..steps.len()).filter(|at| (*at as f64) < kept * steps.len() as f64).count();
+        steps.iter().take(kept).for_each(|step| self.keep(step));
+        self.usage.coordinator_dies();
+        self.collector_is_cut();
+        for link in self.wires.keys().copied().collect::<Vec<_>>() {
+            self.cut(link);
+        }
+        // Nothing that was under way reaches the next life.
+        self.life += 1;
+        self.wires.clear();
+        self.plan(away, Happening::CoordinatorStarts);
     }
 
     fn carry_out(&mut self, effect: Effect) {

@@ -15,6 +15,7 @@ mod bound;
 mod clock;
 mod container;
 mod coordinator;
+mod copies;
 mod cuts;
 mod history;
 mod host;
@@ -53,6 +54,7 @@ use rand::{Rng, SeedableRng};
 
 use self::agenda::Agenda;
 use self::clock::Clock;
+use self::copies::Copies;
 use self::cuts::Cuts;
 use self::history::History;
 use self::host::Host;
@@ -194,6 +196,7 @@ pub struct Lab {
     commits_from: Moment,
     witness: Witness,
     cuts: Cuts,
+    copies: Copies,
     usage: Usage,
     /// Guests on their way, by their carriers' numbers.
     streams: BTreeMap<u64, Stream>,
@@ -253,6 +256,7 @@ impl Lab {
             pending: VecDeque::new(),
             commits_from: Moment::ZERO,
             cuts: Cuts::default(),
+            copies: Copies::default(),
             usage,
             streams: BTreeMap::new(),
             numbers: 0,
@@ -594,7 +598,7 @@ impl Lab {
 
     fn wall(&self) -> WallTime {
         let passed = i64::try_from(self.now.0 / 1_000_000_000).unwrap_or(0);
-        WallTime::from_unix_s(800_000_000 + passed + self.wall_jumped_s)
+        WallTime::from_unix_s(1_800_000_000 + passed + self.wall_jumped_s)
     }
 }
 

@@ -56,10 +56,12 @@ pub enum Trouble {
     CollectorCrash,
     /// Its connection breaks, is silent for a while, or loses much.
     CollectorCut,
+    /// An older copy of the coordinator's store takes its place.
+    Restored,
 }
 
 impl Trouble {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Cut,
         Self::Corruption,
         Self::Silence,
@@ -81,6 +83,7 @@ impl Trouble {
         Self::DiskRestored,
         Self::CollectorCrash,
         Self::CollectorCut,
+        Self::Restored,
     ];
 
     pub fn name(self) -> &'static str {
@@ -106,6 +109,7 @@ impl Trouble {
             Self::DiskRestored => "disk-restored",
             Self::CollectorCrash => "collector-crash",
             Self::CollectorCut => "collector-cut",
+            Self::Restored => "restored",
         }
     }
 }
@@ -186,6 +190,7 @@ impl Lab {
         }
         let Fault { host: index, long, which } = fault;
         let up_to = |seconds: f64| Duration::from_secs_f64(seconds * long);
+        let disk = if which < 0.6 { Which::Agent(index) } else { Which::Collector };
         match trouble {
             Trouble::Cut => {
                 if let Some(link) = self.hosts[index].link {
@@ -212,7 +217,9 @@ impl Lab {
                 self.worker_stops(index, up_to(longest), which);
             }
             Trouble::Sleep => self.falls_asleep(index, self.setting.sleeps.mul_f64(long), which),
-            Trouble::CoordinatorCrash => self.coordinator_crashes(self.setting.away.mul_f64(long)),
+            Trouble::CoordinatorCrash => {
+                self.coordinator_crashes(self.setting.away.mul_f64(long), which);
+            }
             Trouble::CommitHangs => self.commits_from = self.now + up_to(8.0),
             Trouble::StoreFull => self.commits_from = self.now + up_to(90.0),
             Trouble::WallJump => {
@@ -229,21 +236,7 @@ impl Lab {
                 self.drains_workstation(id, true);
                 self.plan(up_to(20.0), Happening::Undrained(id));
             }
-            Trouble::DiskFull
-            | Trouble::SyncRefused
-            | Trouble::BitFlip
-            | Trouble::PowerLoss
-            | Trouble::DiskRestored
-            | Trouble::CollectorCrash
-            | Trouble::CollectorCut => self.usage_trouble(trouble, fault),
-        }
-    }
-
-    fn usage_trouble(&mut self, trouble: Trouble, fault: Fault) {
-        let Fault { host: index, long, which } = fault;
-        let up_to = |seconds: f64| Duration::from_secs_f64(seconds * long);
-        let disk = if which < 0.6 { Which::Agent(index) } else { Which::Collector };
-        match trouble {
+            Trouble::Restored => self.store_goes_back(long, which),
             Trouble::DiskFull => {
                 let free = up_to(1_000.0).as_secs().saturating_sub(500);
                 self.disk_is_full(disk, free, up_to(300.0));
@@ -255,9 +248,11 @@ impl Lab {
             }
             Trouble::DiskRestored => self.a_disk_goes_back(index),
             Trouble::CollectorCrash => self.collector_dies(false),
-            _ if which < 0.4 => self.collector_is_cut(),
-            _ if which < 0.7 => self.collector_falls_silent(up_to(90.0)),
-            _ => self.collector_loses_frames(up_to(120.0), 0.05 + which - 0.4),
+            Trouble::CollectorCut => match which {
+                0.0..0.4 => self.collector_is_cut(),
+                0.4..0.7 => self.collector_falls_silent(up_to(90.0)),
+                _ => self.collector_loses_frames(up_to(120.0), which - 0.35),
+            },
         }
     }
 
@@ -346,22 +341,6 @@ impl Lab {
         }
         let after = self.up_to(Duration::from_secs(20));
         self.plan(after, Happening::AgentStarts(id));
-    }
-
-    pub(super) fn coordinator_crashes(&mut self, away: Duration) {
-        if self.core.take().is_none() {
-            return;
-        }
-        self.pending.clear();
-        self.usage.coordinator_dies();
-        self.collector_is_cut();
-        for link in self.wires.keys().copied().collect::<Vec<_>>() {
-            self.cut(link);
-        }
-        // Nothing that was under way reaches the next life.
-        self.life += 1;
-        self.wires.clear();
-        self.plan(away, Happening::CoordinatorStarts);
     }
 
     /// Nothing goes wrong any more, and what has gone wrong is over.

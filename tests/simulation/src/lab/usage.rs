@@ -54,11 +54,23 @@ pub(crate) enum AtAgent {
 #[derive(Debug)]
 pub(crate) enum OnTheWay {
     /// At the coordinator, from an agent.
-    Up { from: Link, stream: u64, frame: UsageFrame },
+    Up {
+        from: Link,
+        stream: u64,
+        frame: UsageFrame,
+    },
     /// At the collector, over this connection of its.
-    Arrives { over: u64, stream: u64, frame: UsageFrame },
+    Arrives {
+        over: u64,
+        stream: u64,
+        frame: UsageFrame,
+    },
     /// At the coordinator, from the collector.
-    Back { over: u64, stream: u64, reply: UsageReply },
+    Back {
+        over: u64,
+        stream: u64,
+        reply: UsageReply,
+    },
     CollectorDials,
     /// The coordinator notices that this connection is over.
     CollectorLost(u64),
@@ -107,6 +119,8 @@ pub(crate) struct Usage {
     link: Option<u64>,
     believed: Option<u64>,
     ways: Ways,
+    /// Records that were found in its logs last.
+    pub(super) kept: usize,
 }
 
 impl Usage {
@@ -135,6 +149,7 @@ impl Usage {
             link: None,
             believed: None,
             ways: Ways::default(),
+            kept: 0,
         }
     }
 
@@ -200,7 +215,7 @@ impl Lab {
         let sender = &mut self.usage.senders[index];
         match what {
             AtAgent::Records(transition, wall) => {
-                sender.side.append(*transition, wall, now.since(Moment::ZERO));
+                sender.side.append(&transition, wall, now.since(Moment::ZERO));
             }
             AtAgent::Saves => {
                 sender.saves = false;
@@ -500,8 +515,7 @@ impl Lab {
         self.run_until(self.now + bound, |lab| lab.is_done() && lab.usage.is_done());
         let left: Vec<_> = self.usage.senders.iter().map(|it| &it.side).collect();
         holds!(UsageSequence, self.usage.is_done(), "records wait for ever: {left:?}");
-        for (log, sender) in self.usage.logs.iter_mut().zip(&self.usage.senders) {
-            log.judge(&sender.side);
-        }
+        let both = self.usage.logs.iter_mut().zip(&self.usage.senders);
+        self.usage.kept = both.map(|(log, sender)| log.judge(&sender.side).kept).sum();
     }
 }

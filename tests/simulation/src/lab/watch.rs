@@ -36,8 +36,24 @@ pub(crate) struct Supervisor {
     pub(super) holds: bool,
     /// It stands still with its worker: nothing is left but the keepers' timers.
     pub(super) hangs: bool,
-    /// Whose keepers have died while the worker could not hear of it.
-    killed: Vec<PlaceId>,
+    /// Whose keepers have died while the worker could not hear of it: it is still to.
+    ended: Vec<PlaceId>,
+}
+
+impl Supervisor {
+    pub(super) fn ended(&mut self, at: PlaceId) {
+        self.ended.push(at);
+    }
+
+    /// Its keeper is dead, and the worker is about to hear of it.
+    pub(super) fn will_tell(&self, at: PlaceId) -> bool {
+        self.ended.contains(&at)
+    }
+
+    /// The worker has heard of it, or does not listen to that keeper any more.
+    pub(super) fn told_of(&mut self, at: PlaceId) {
+        self.ended.retain(|other| *other != at);
+    }
 }
 
 impl Lab {
@@ -66,7 +82,7 @@ impl Lab {
         self.last_beat(index);
         let hangs = (0.9..1.0).contains(&which);
         let supervisor = &mut self.hosts[index].supervisor;
-        (supervisor.hangs, supervisor.killed) = (hangs, vec![]);
+        supervisor.hangs = hangs;
         let said = supervisor.said;
         if hangs {
             let end = said.map(|vouch| self.hosts[index].clock.when(vouch.lease_end));
@@ -138,7 +154,7 @@ impl Lab {
         for (place, at) in host.places.iter_mut().zip(0..) {
             if place.keeper.is_some() {
                 place.clear();
-                host.supervisor.killed.push(PlaceId(at));
+                host.supervisor.ended(PlaceId(at));
             }
         }
     }
@@ -156,8 +172,11 @@ impl Lab {
     /// The worker hears first who has died, as its loop has it, and looks at its
     /// lease; when it has heard all that was said meanwhile it vouches again.
     pub(super) fn worker_goes_on(&mut self, index: usize) {
-        for place in std::mem::take(&mut self.hosts[index].supervisor.killed) {
+        // Of one the worker hears, and of its lease: it may want others killed that
+        // have died, too.
+        while let Some(place) = self.hosts[index].supervisor.ended.first().copied() {
             self.tell(index, agent::Event::Keeper(place, KeeperEvent::Gone));
+            self.hosts[index].supervisor.told_of(place);
         }
         self.wake(index);
         self.plan_beat(index, LOOKS_WITHIN);

@@ -76,12 +76,12 @@ impl AgentSide {
     }
 
     /// Keeps a transition under the next number.
-    pub(crate) fn append(&mut self, transition: Transition, wall: WallTime, since_boot: Duration) {
+    pub(crate) fn append(&mut self, transition: &Transition, wall: WallTime, since_boot: Duration) {
         let Some(spool) = &mut self.spool else { return };
         self.appended += 1;
         let reason = format!("{} {}", self.appended, transition.reason);
-        let recorded =
-            Recorded { transition: Transition { reason, ..transition }, wall, since_boot };
+        let transition = Transition { reason, ..transition.clone() };
+        let recorded = Recorded { transition, wall, since_boot };
         let note = spool.append(&mut self.disk, &recorded);
         self.unsaved.insert(self.appended);
         self.see_what_is_saved(note.as_ref());

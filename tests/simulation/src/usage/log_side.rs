@@ -29,6 +29,8 @@ pub(crate) struct LogSide {
     name: WorkstationName,
     segment_bytes_max: u64,
     copy: Option<DiskCopy>,
+    /// What was confirmed, and not destroyed since.
+    confirmed: BTreeSet<u64>,
     flips: usize,
     told: usize,
 }
@@ -36,7 +38,8 @@ pub(crate) struct LogSide {
 impl LogSide {
     pub(crate) fn new(seed: u64, name: WorkstationName, segment_bytes_max: u64) -> Self {
         let (disk, log, copy) = (SimulatedDisk::new(seed), None, None);
-        Self { disk, log, name, segment_bytes_max, copy, flips: 0, told: 0 }
+        let confirmed = BTreeSet::new();
+        Self { disk, log, name, segment_bytes_max, copy, confirmed, flips: 0, told: 0 }
     }
 
     /// Opens the log, unless it is open. A disk that refuses is asked again.
@@ -59,9 +62,15 @@ impl LogSide {
         self.log = None;
     }
 
+    /// What was confirmed outlasts it, whatever its agent still has.
     pub(crate) fn loses_power(&mut self) {
         self.dies();
         self.disk.crash();
+        let kept = self.kept_tokens();
+        let lost: Vec<_> = self.confirmed.difference(&kept).copied().collect();
+        let (few, name) = (lost.len() <= self.flips, &self.name);
+        holds!(UsageSequence, few, "{lost:?} of {name} were confirmed, and the power took them");
+        self.confirmed = kept;
     }
 
     pub(crate) fn flip_a_bit(&mut self) {
@@ -79,6 +88,7 @@ impl LogSide {
         let before = self.kept_tokens();
         self.disk.restore(&copy);
         let after = self.kept_tokens();
+        self.confirmed.clone_from(&after);
         let mut lost: Vec<u64> = before.difference(&after).copied().collect();
         lost.truncate(lost.len().saturating_sub(STAY_WITH_THEIR_AGENT));
         agent.excused.extend(lost);
@@ -100,7 +110,10 @@ impl LogSide {
             },
             Intake::Records(range, records) => {
                 match self.keep(Arrived { lives: &[], records: &records }) {
-                    Ok(_) => stream.kept(range).0,
+                    Ok(_) => {
+                        self.confirmed.extend(records.iter().map(|record| token(&record.reason)));
+                        stream.kept(range).0
+                    }
                     Err(reason) => {
                         let failed = stream.failed(range, reason);
                         failed.unwrap_or_else(|error| panic!("{error}")).0

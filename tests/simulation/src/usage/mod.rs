@@ -187,8 +187,7 @@ impl UsagePath {
     }
 
     fn start_what_is_dead(&mut self) {
-        let (of_agent, of_log) =
-            (self.agent.disk.has_lost_power(), self.log.disk.has_lost_power());
+        let (of_agent, of_log) = (self.agent.disk.has_lost_power(), self.log.disk.has_lost_power());
         if of_agent {
             self.agent.loses_power();
         }
@@ -210,7 +209,7 @@ impl UsagePath {
             reason: String::new(),
             by_load: false,
         };
-        self.agent.append(transition, WallTime(0), Duration::ZERO);
+        self.agent.append(&transition, WallTime(0), Duration::ZERO);
     }
 
     fn agent_sends(&mut self) {
