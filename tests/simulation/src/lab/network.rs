@@ -205,7 +205,9 @@ impl Lab {
         let at = wire.up_at;
         self.history.frame(&frame);
         if twice && !matches!(frame, AgentFrame::Hello { .. }) {
-            let again = at + self.up_to(Duration::from_secs(5));
+            let later = self.up_to(Duration::from_secs(5));
+            // How things are is not said again when they are otherwise by then.
+            let again = if is_of_now(&frame) { at } else { at + later };
             self.plan_at(again, Happening::Heard(link, frame.clone()));
         }
         self.plan_at(at, Happening::Heard(link, frame));
@@ -236,6 +238,16 @@ impl Lab {
         let late = (!self.calm).then_some(self.setting.late_frames);
         delay(&mut self.rng, late)
     }
+}
+
+fn is_of_now(frame: &AgentFrame) -> bool {
+    matches!(
+        frame,
+        AgentFrame::Presence(_)
+            | AgentFrame::Missing(_)
+            | AgentFrame::Unready(_)
+            | AgentFrame::Leaving { .. }
+    )
 }
 
 /// Mostly a local network's; now and then much worse.
