@@ -565,7 +565,7 @@ impl Core {
     }
 
     /// The connection to a workstation, if there is one.
-    fn link(&self, id: WorkstationId) -> Option<Link> {
+    pub fn link(&self, id: WorkstationId) -> Option<Link> {
         let serial = self.pool.get(id)?.session.as_ref()?.serial;
         Some(Link { workstation: id, serial })
     }

@@ -10,8 +10,9 @@
 //! the same life          ─► goes on
 //! a life that was followed by another: both live ─► the later one is refused from now on
 //! another life, same boot     ─► the agent was started anew
-//! another boot, same machine  ─► the machine was, once nothing is heard of the old boot
+//! another boot, same machine  ─► the machine was, once nothing of the old boot can run
 //! another machine             ─► the disk has moved, once a lease has passed unheard
+//! another life of one that only the store knows ─► either, once nothing of it can run
 //! ```
 
 use std::collections::VecDeque;
@@ -72,6 +73,8 @@ pub(crate) enum Verdict {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Speakers {
     present: Option<Speaker>,
+    /// The life that was let in last: what is given out was given to it.
+    let_in: Option<Incarnation>,
     /// The lives that others came after, the oldest first.
     followed: VecDeque<Speaker>,
     /// Machines, boots or lives that have shown to be copies.
@@ -111,7 +114,16 @@ impl Speakers {
     pub(crate) fn restored(incarnation: Incarnation) -> Self {
         let host = String::new();
         let present = Some(Speaker { incarnation, boot: None, machine: None, host });
-        Self { present, ..Self::default() }
+        Self { present, let_in: Some(incarnation), ..Self::default() }
+    }
+
+    /// The life that has what was given out.
+    pub(crate) fn holder(&self) -> Option<Incarnation> {
+        self.let_in
+    }
+
+    pub(crate) fn let_in(&mut self, life: Incarnation) {
+        self.let_in = Some(life);
     }
 
     pub(crate) fn present(&self) -> Option<&Speaker> {
@@ -165,6 +177,13 @@ impl Speakers {
             if contact.is_heard || !new.is_at_home(&present) && (may_run || unheard < lease) {
                 return Verdict::InUse;
             }
+            // Of its own name, too, another may have been given a copy.
+            if may_run {
+                return Verdict::NotYet;
+            }
+        } else if may_run && present.boot.is_none() {
+            // An agent that was started anew, or a copy: nobody is left who knows.
+            return Verdict::NotYet;
         } else if contact.is_heard && self.has_a_copy_here(&present) {
             return Verdict::InUse;
         }

@@ -88,7 +88,7 @@ impl Core {
             let reason = format!("workstation {id} is not enrolled here");
             return draft.effect(Effect::Refuse { link: from, reason });
         };
-        let before = workstation.speakers.present().map(|speaker| speaker.incarnation);
+        let before = workstation.speakers.holder();
         match self.link(id) {
             Some(present) if present == from => {
                 let reason = "a second hello on one connection".to_owned();
@@ -124,6 +124,7 @@ impl Core {
             w.session =
                 Some(Session { serial: from.serial, specs_sent: [].into(), ranks_sent: [].into() });
             w.since = Some(now);
+            w.speakers.let_in(hello.incarnation);
             w.learn_facts(hello.facts);
             w.learn_presence(now, hello.presence);
             w.renew(now, lease);
@@ -267,8 +268,6 @@ impl Core {
                      {other}: {advice}"
                 );
                 self.end_session(draft, id, reason);
-                let incarnation = new.incarnation;
-                draft.change(Change::Incarnation { workstation: id, incarnation });
                 // Its lease runs on, and with it what it was given.
                 let waits = self.pool.get(id).is_some_and(|w| w.attempts().len() > 0);
                 waits.then(|| not_yet(&name))

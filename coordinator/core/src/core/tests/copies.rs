@@ -51,6 +51,38 @@ impl Site {
         self.handle(Event::Heard { from: link(1, machine.serial), frame });
     }
 
+    /// A job of one subprogram, with its attempt at `host1`; and what a coordinator
+    /// starts from that dies then, where this life spoke last.
+    fn gives_out(&mut self, life: u64) -> (Fence, Restored) {
+        let (_, offered) = self.submit(1, 0);
+        let (_, _, fence) = only(&offered);
+        let attempt = |change: &Change| match change {
+            Change::Attempt(record) => Some(record.clone()),
+            _ => None,
+        };
+        let restored = Restored {
+            workstations: vec![(WorkstationId(1), "host1".to_owned())],
+            incarnations: vec![(WorkstationId(1), Incarnation(life))],
+            jobs: self.core.jobs.values().map(|job| job.record().clone()).collect(),
+            attempts: self.last.changes.iter().filter_map(attempt).collect(),
+            fences_below: Fence::of(10_000),
+            ..Restored::default()
+        };
+        (fence, restored)
+    }
+
+    fn starts_anew(&mut self, restored: Restored) {
+        self.core = Core::restore(self.now, self.wall(), Config::default(), restored);
+    }
+
+    /// The life that is kept in this step as the one that speaks.
+    fn kept_life(&self) -> Option<Incarnation> {
+        self.last.changes.iter().find_map(|change| {
+            let Change::Incarnation { incarnation, .. } = change else { return None };
+            Some(*incarnation)
+        })
+    }
+
     fn reason(&self) -> String {
         self.core.workstation_row(self.now, WorkstationId(1)).unwrap().reason
     }
@@ -138,6 +170,62 @@ fn a_coordinator_that_was_started_anew_finds_out_again_who_was_first() {
     assert!(site.dial(&mut second, 3).is_some());
     let kept = site.last.changes.iter().any(|it| matches!(it, Change::Incarnation { .. }));
     assert!(!kept, "only a life that is heard is kept");
+}
+
+#[test]
+fn after_a_restart_a_copy_waits_until_nothing_that_was_given_out_can_run() {
+    for mut both in pairs() {
+        let [first, second] = &mut both;
+        let mut site = Site::new(Config::default());
+        site.enrol(1);
+        site.dial(first, 1);
+        let (_, restored) = site.gives_out(first.life);
+        site.starts_anew(restored);
+        let told = site.dial(second, 2).expect("the first may be alive, and is not heard yet");
+        assert!(told.starts_with("what another machine runs as host1 has to end first"), "{told}");
+        assert_eq!(site.dial(first, 3), None);
+        assert_eq!(site.offers().len(), 1, "the same attempt, which goes on");
+        site.pass(s(1));
+        assert!(site.core.attempts.len() == 1 && site.last.changes.is_empty());
+    }
+}
+
+/// A restart in between would have offered the first what the second may still run.
+#[test]
+fn who_waits_for_its_copy_is_kept_as_the_speaker_only_when_it_speaks() {
+    let [.., [mut first, mut second]] = pairs();
+    let mut site = Site::new(Config::default());
+    site.enrol(1);
+    site.dial(&mut first, 1);
+    site.dial(&mut second, 2);
+    assert_eq!(site.kept_life(), Some(Incarnation(second.life)));
+    let (fence, restored) = site.gives_out(second.life);
+    assert!(site.dial(&mut first, 3).is_some());
+    assert_eq!(site.kept_life(), None, "it is not let in yet");
+    let mut anew = Site::new(Config::default());
+    anew.starts_anew(restored);
+    assert!(anew.dial(&mut first, 4).is_some(), "nor is it after a restart");
+    assert_eq!(anew.offers(), []);
+    site.pass(PAST_LEASE);
+    assert_eq!(site.dial(&mut first, 5), None);
+    assert_eq!(site.kept_life(), Some(Incarnation(first.life)));
+    assert_ne!(only(&site.offers()).2, fence, "a new attempt, not what the second had");
+}
+
+#[test]
+fn a_machine_whose_name_was_copied_waits_for_what_the_other_boot_may_run() {
+    let mut first = Machine::new("desk", 1, 1, Some(1));
+    let mut second = Machine::new("clone", 2, 2, Some(1));
+    let mut site = Site::new(Config::default());
+    site.enrol(1);
+    site.dial(&mut first, 1);
+    let (_, offered) = site.submit(1, 0);
+    assert_eq!(offered.len(), 1);
+    site.handle(Event::Disconnected(link(1, 1)));
+    site.pass(s(7));
+    let told = site.dial(&mut second, 2).expect("guests of the first may run");
+    assert!(told.starts_with("what another machine runs as host1 has to end first"), "{told}");
+    assert_eq!(site.dial(&mut first, 3), None, "the first comes back in time");
 }
 
 #[test]
