@@ -60,7 +60,7 @@ impl Lab {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only new jobs are looked for")]
     pub(super) fn calm_bound(&self) -> Duration {
         let setting = &self.setting;
-        let all: usize = self.hosts.iter().map(Host::usable).sum();
+        let all: usize = self.originals().iter().map(Host::usable).sum();
         // Other policies than the default one may give a bag what was free when it
         // began, and never more: one place, and nobody else any.
         let grows = setting.config.scheduler.policy == SchedulerConfig::default().policy;
@@ -84,7 +84,7 @@ impl Lab {
         let waiting = u64::from(self.due_jobs) * u64::from(setting.subprograms_max);
         let each = setting.work_max.max(self.longest_left()) + OVERHEAD;
         let count = (runs + waiting * 4) / places.max(1) as u64 + longest + 4;
-        news(setting) + each * u32::try_from(2 * count).unwrap_or(u32::MAX)
+        news(setting) + self.let_in_within() + each * u32::try_from(2 * count).unwrap_or(u32::MAX)
     }
 
     fn longest_left(&self) -> Duration {

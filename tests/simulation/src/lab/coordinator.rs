@@ -33,8 +33,12 @@ impl Lab {
         let (now, wall) = (self.clock.reads(self.now), self.wall());
         let greeting = self.copies.restored > 0 && matches!(event, Event::Heard { .. });
         let greeting = if greeting { self.greeting(&event) } else { None };
+        let said = self.said_by_one_of_two(&event);
         let Some(core) = &mut self.core else { return };
         let step = core.handle(now, wall, event);
+        if let Some(said) = said {
+            self.check_speaker(said, &step);
+        }
         if let Some(greeting) = greeting {
             check_greeting(greeting, &step);
         }
@@ -116,7 +120,7 @@ impl Lab {
             // What has ended may run no more.
             if let Change::Attempt(record) = change {
                 self.witness.keeps(record.fence);
-                self.hosts.touch(index_of(record.workstation));
+                self.machines_of(record.workstation).for_each(|index| self.hosts.touch(index));
             }
         }
     }
@@ -155,7 +159,7 @@ impl Lab {
                     self.shared += u64::from(!fences.is_empty());
                 }
                 if let CoordinatorFrame::Cancel { fence } = frame {
-                    self.witness.cancels(&self.hosts, &self.store, index_of(to.workstation), fence);
+                    self.witness.cancels(&self.hosts, &self.store, index_of(to), fence);
                 }
                 self.send_down(to, frame);
             }

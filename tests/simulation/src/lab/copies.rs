@@ -21,8 +21,8 @@ const ORIGIN_S: i64 = 1_704_067_200;
 
 /// How often an agent's lease is longer than the coordinator thinks, by clocks that
 /// are wrong; and what it takes to see that it is over.
-const LEASE_PART: f64 = 1.02;
-const SEEN: Duration = Duration::from_millis(50);
+pub(super) const LEASE_PART: f64 = 1.02;
+pub(super) const SEEN: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 pub(crate) struct Copies {

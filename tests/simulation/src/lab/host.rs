@@ -9,8 +9,9 @@ use gleaner_agent_core::guest::{Effect, Site};
 use gleaner_agent_core::occupancy::Criteria;
 use gleaner_common::amounts::Amounts;
 use gleaner_common::fingerprint::{Fingerprint, Version};
-use gleaner_common::id::{BootId, Fence, Incarnation, JobId};
+use gleaner_common::id::{BootId, Fence, Incarnation, JobId, MachineId, WorkstationId};
 use gleaner_common::job::{Limits, OnBusy, Reaction};
+use gleaner_common::machine::Machine;
 use gleaner_common::program::Life;
 use gleaner_common::shape::Class;
 use gleaner_common::time::Moment;
@@ -29,10 +30,33 @@ use super::watch::{Supervisor, VOUCHED_FOR};
 /// The most that a guest of a lab may leave on the disk.
 pub(crate) const DISK_BYTES_MAX: u64 = 1 << 20;
 
+/// Which workstation a machine says that it is, and what tells it from others that say so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub(crate) workstation: WorkstationId,
+    pub(crate) machine: Option<MachineId>,
+    pub(crate) boot: BootId,
+}
+
+impl Identity {
+    fn of(id: u32) -> Self {
+        let boot = BootId([u8::try_from(id % 256).unwrap_or(0); 16]);
+        Self { workstation: WorkstationId(id), machine: None, boot }
+    }
+}
+
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub(crate) struct Host {
     pub(crate) id: u32,
+    pub(crate) identity: Identity,
+    /// A copy of a machine is there for a while only.
+    pub(crate) is_on: bool,
+    /// How often its agent was refused one after the other.
+    pub(crate) refusals: u32,
+    /// Another speaks in its place, and could not know that this one lives: until then
+    /// its guests run.
+    pub(crate) replaced_until: Option<Moment>,
     pub(crate) clock: Clock,
     /// How long nobody must have touched anything.
     quiet: Duration,
@@ -98,6 +122,10 @@ impl Host {
     pub(crate) fn new(id: u32, (cores, places): (u16, u16), clock: Clock, quiet: Duration) -> Self {
         Self {
             id,
+            identity: Identity::of(id),
+            is_on: true,
+            refusals: 0,
+            replaced_until: None,
             clock,
             quiet,
             ways: Ways::default(),
@@ -134,6 +162,12 @@ impl Host {
         self.places_said().min(self.cores).into()
     }
 
+    /// The longest until its agent dials again, as production has it.
+    pub(crate) fn pause(&self) -> Duration {
+        let longest = if self.refusals == 0 { 3 } else { 1 << self.refusals.min(6) };
+        Duration::from_secs(longest.min(60))
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         self.agent.is_some() && self.hears()
     }
@@ -151,9 +185,12 @@ impl Host {
     /// A new life of its agent.
     pub(crate) fn start(&mut self, now: Moment) -> Vec<Effect> {
         self.incarnation += 1;
+        let named = Machine { hostname: format!("machine{}", self.id), ..Machine::default() };
         let facts = Facts {
             speed: 1_000.0 + self.id as f32,
             fingerprint: self.moves().then(|| Box::new(machine(self.id))),
+            machine_id: self.identity.machine,
+            machine: Box::new(named),
             ..self.sizes()
         };
         let criteria = Criteria {
@@ -166,7 +203,7 @@ impl Host {
         let moves = if self.moves() { Ok(()) } else { Err("no criu".to_owned()) };
         let setup = Setup {
             incarnation: Incarnation(self.incarnation),
-            boot: BootId([u8::try_from(self.id % 256).unwrap_or(0); 16]),
+            boot: self.identity.boot,
             facts,
             criteria,
             site: Site { limits, moves },
@@ -207,9 +244,10 @@ impl Host {
 
     /// The agent is killed: nothing of its guests outlives it.
     pub(crate) fn crash(&mut self) {
-        let Self { id, incarnation, asleep, owner_here, cores, ways, clock, quiet, .. } = *self;
+        let Self { id, identity, is_on, cores, clock, quiet, .. } = *self;
+        let Self { incarnation, asleep, owner_here, ways, .. } = *self;
         let fresh = Self::new(id, (cores, self.places_said()), clock, quiet);
-        *self = Self { ways, incarnation, asleep, owner_here, ..fresh };
+        *self = Self { identity, is_on, ways, incarnation, asleep, owner_here, ..fresh };
     }
 
     pub(crate) fn deadline(&self) -> Option<Moment> {
@@ -277,8 +315,14 @@ impl Host {
             [place.frozen, returns]
         };
         let unvouched = self.stopped.map(|at| at + VOUCHED_FOR + Duration::from_nanos(1));
-        let all = self.places.iter().flat_map(of).flatten().chain(unvouched);
+        let replaced = self.replaced_until.map(|until| until + Duration::from_nanos(1));
+        let all = self.places.iter().flat_map(of).flatten().chain(unvouched).chain(replaced);
         all.filter(move |at| *at > now)
+    }
+
+    /// Another speaks in its place, and nothing that was given to this one is over yet.
+    pub(crate) fn is_replaced(&self, now: Moment) -> bool {
+        self.replaced_until.is_some_and(|until| now <= until)
     }
 
     /// When all places are free, nothing is left at them.

@@ -13,6 +13,8 @@ use super::host::Host;
 /// One bit for each.
 type Set = u64;
 
+pub(crate) const HOSTS_MAX: u64 = Set::BITS as u64;
+
 #[derive(Debug)]
 pub(crate) struct Hosts {
     all: Vec<Host>,

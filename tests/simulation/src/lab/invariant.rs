@@ -14,6 +14,8 @@ pub enum Invariant {
     AcceptedOnce,
     /// Nothing acknowledged is ever missing.
     AcknowledgedDurable,
+    /// Of two machines with one identity, one speaks: the first, as long as it is heard.
+    OneSpeaker,
     /// Usage numbers have no gap and no repeat.
     UsageSequence,
     /// What ranks ask is answered once, and a task is accepted once.
@@ -39,11 +41,12 @@ thread_local! {
 }
 
 impl Invariant {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::OwnerFirst,
         Self::OneAttempt,
         Self::AcceptedOnce,
         Self::AcknowledgedDurable,
+        Self::OneSpeaker,
         Self::UsageSequence,
         Self::RankOrder,
         Self::LentOnce,
@@ -60,6 +63,7 @@ impl Invariant {
             Self::OneAttempt => "one-attempt",
             Self::AcceptedOnce => "accepted-once",
             Self::AcknowledgedDurable => "acknowledged-durable",
+            Self::OneSpeaker => "one-speaker",
             Self::UsageSequence => "usage-sequence",
             Self::RankOrder => "rank-order",
             Self::LentOnce => "lent-once",

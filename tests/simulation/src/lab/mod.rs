@@ -32,6 +32,7 @@ mod stops;
 mod store;
 mod submissions;
 mod troubles;
+mod twins;
 mod usage;
 mod watch;
 mod witness;
@@ -42,7 +43,7 @@ use std::time::Duration;
 
 use gleaner_agent_core::agent;
 use gleaner_agent_core::guest::{self, GuestAt, Start};
-use gleaner_common::id::{Fence, JobId, PlaceId, WorkstationId};
+use gleaner_common::id::{Fence, JobId, PlaceId};
 use gleaner_common::job::Outcome;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
@@ -58,7 +59,7 @@ use self::copies::Copies;
 use self::cuts::Cuts;
 use self::history::History;
 use self::host::Host;
-use self::hosts::{Hosts, Wakes};
+use self::hosts::{HOSTS_MAX, Hosts, Wakes};
 pub use self::invariant::Invariant;
 use self::invariant::holds;
 use self::moves::Stream;
@@ -71,6 +72,7 @@ pub use self::setting::{Setting, Troubles};
 use self::store::Store;
 use self::troubles::Chances;
 pub use self::troubles::Trouble;
+use self::twins::Twins;
 use self::usage::{AtAgent, OnTheWay, Usage};
 use self::witness::Witness;
 
@@ -97,6 +99,8 @@ pub(crate) enum Happening {
     },
     AgentStarts(u32),
     Undrained(u32),
+    /// A copy of a machine is switched off.
+    TwinGoes(u32),
     OwnerLeaves(u32),
     OwnerTypes(u32),
     Awakes(u32),
@@ -197,6 +201,7 @@ pub struct Lab {
     witness: Witness,
     cuts: Cuts,
     copies: Copies,
+    twins: Twins,
     usage: Usage,
     /// Guests on their way, by their carriers' numbers.
     streams: BTreeMap<u64, Stream>,
@@ -233,7 +238,8 @@ impl Lab {
             let sizes = (rng.random_range(1..=4), rng.random_range(1..=3));
             Host::new(id, sizes, clocks[id as usize], setting.owner_quiet)
         };
-        let hosts = (1..=setting.hosts).map(&mut host).collect();
+        let mut hosts: Vec<Host> = (1..=setting.hosts).map(&mut host).collect();
+        let twins = Twins::new(seed, &setting, &mut hosts);
         let usage = Usage::new(seed, &setting);
         let mut lab = Self {
             witness: Witness::new(setting.check_all_every),
@@ -257,6 +263,7 @@ impl Lab {
             commits_from: Moment::ZERO,
             cuts: Cuts::default(),
             copies: Copies::default(),
+            twins,
             usage,
             streams: BTreeMap::new(),
             numbers: 0,
@@ -286,6 +293,7 @@ impl Lab {
         for round in 0..self.setting.rounds {
             self.storm();
             self.calm();
+            self.twins_go();
             self.usage_comes();
             if round + 1 < self.setting.rounds {
                 self.quiet();
@@ -405,7 +413,7 @@ impl Lab {
             }
             Happening::Told(to, _) if self.wires.get(&to).is_none_or(|wire| wire.down_gone) => {}
             Happening::Told(to, frame) => {
-                let index = index_of(to.workstation);
+                let index = index_of(to);
                 let told = self.holds_back(index, Happening::Told(to, frame));
                 let Some(Happening::Told(_, frame)) = told else { return };
                 if self.hosts[index].link == Some(to) {
@@ -414,7 +422,7 @@ impl Lab {
                 }
             }
             Happening::AgentLoses(link) => {
-                if self.holds_back(index_of(link.workstation), happening).is_some() {
+                if self.holds_back(index_of(link), happening).is_some() {
                     self.agent_loses(link);
                 }
             }
@@ -436,11 +444,13 @@ impl Lab {
                     self.happens_here(index, what);
                 }
             }
+            Happening::AgentStarts(id) if !self.hosts[id as usize - 1].is_on => {}
             Happening::AgentStarts(id) => {
                 if self.holds_back(id as usize - 1, happening).is_some() {
                     self.agent_starts(id);
                 }
             }
+            Happening::TwinGoes(id) => self.twin_goes(id as usize - 1),
             Happening::Undrained(id) => self.drains_workstation(id, false),
             Happening::OwnerLeaves(id) => {
                 self.hosts[id as usize - 1].owner_here = false;
@@ -472,7 +482,7 @@ impl Lab {
     fn victim(&self, from: Link, frame: &AgentFrame) -> Option<usize> {
         let AgentFrame::Attempt(AttemptEvent::Started { fence, .. }) = frame else { return None };
         let job = self.store.attempts.get(fence)?.subprogram.job;
-        let index = index_of(from.workstation);
+        let index = index_of(from);
         let is_there = self.hosts[index].link == Some(from);
         (self.setting.killer && job == JobId(1) && is_there).then_some(index)
     }
@@ -483,11 +493,12 @@ impl Lab {
         self.due_jobs == 0
             && self.pending.is_empty()
             && self.core.as_ref().is_some_and(|core| core.jobs().next().is_none())
-            && self.hosts.iter().all(|host| {
+            && self.hosts.iter().filter(|host| host.is_on).all(|host| {
                 let agent = host.agent.as_ref();
                 agent.is_some_and(|agent| {
-                    !agent.has_guests()
-                        && agent.status(host.clock.reads(self.now)).ends_waiting == 0
+                    // Nobody listens to one that was refused.
+                    let ends = || agent.status(host.clock.reads(self.now)).ends_waiting;
+                    !agent.has_guests() && (host.refusals > 0 || ends() == 0)
                 })
             })
     }
@@ -602,6 +613,7 @@ impl Lab {
     }
 }
 
-fn index_of(id: WorkstationId) -> usize {
-    id.0 as usize - 1
+/// Whose connection that is, where two machines may have one identity.
+fn index_of(link: Link) -> usize {
+    usize::try_from(link.serial % HOSTS_MAX).expect("few hosts")
 }

@@ -13,7 +13,7 @@ use rand::Rng;
 
 use super::place::{KeeperWork, Payload, Process};
 use super::router::RouterCommand;
-use super::{Lab, Local, index_of};
+use super::{Lab, Local};
 
 /// What carries a guest away.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Lab {
             let cannot = Some("an open socket".to_owned());
             return self.carrier_ends(index, number, cannot, false);
         }
-        let target = index_of(to.workstation);
+        let target = self.speaks_as(to.workstation);
         if self.hosts[target].agent.is_none() {
             let after = self.up_to(Duration::from_secs(5));
             let ends = Local::CarrierEnds { number, cannot: None, taken: false };
@@ -114,7 +114,8 @@ impl Lab {
         }
         let (host, life) = (self.hosts[index].id, self.hosts[index].incarnation);
         let (source, stage) = (Some((host, life, old)), Stage::Reaches);
-        let stream = Stream { source, target: to.workstation.0, new: to.fence, payload, stage };
+        let stream =
+            Stream { source, target: self.hosts[target].id, new: to.fence, payload, stage };
         self.streams.insert(number, stream);
         let after = self.up_to(Duration::from_millis(20));
         self.plan_here(target, after, Local::Streams(number));

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use gleaner_agent_core::agent::Event;
-use gleaner_common::id::WorkstationId;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame};
 use gleaner_coordinator_core::Link;
@@ -14,6 +13,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::bound::IDLE_TIMEOUT;
+use super::hosts::HOSTS_MAX;
 use super::usage::AtAgent;
 use super::{Happening, Lab, Local, index_of};
 
@@ -115,24 +115,28 @@ impl Lab {
             return self.plan(after, Happening::Dial(id));
         }
         self.serials += 1;
-        let link = Link { workstation: WorkstationId(id), serial: self.serials };
+        let serial = self.serials * HOSTS_MAX + u64::from(host.id - 1);
+        let link = Link { workstation: host.identity.workstation, serial };
         self.wires.insert(link, Wire::default());
         self.hosts[index].link = Some(link);
         self.tell(index, Event::LinkUp);
         self.say_again(index);
-        self.plan_here(index, Duration::ZERO, Local::Usage(AtAgent::Opens));
+        if self.usage.is_of(index) {
+            self.plan_here(index, Duration::ZERO, Local::Usage(AtAgent::Opens));
+        }
     }
 
     pub(super) fn agent_loses(&mut self, link: Link) {
-        let index = index_of(link.workstation);
+        let index = index_of(link);
         if self.hosts[index].link != Some(link) {
             return;
         }
         self.hosts[index].link = None;
         self.usage.agent_loses(index);
         self.tell(index, Event::LinkDown);
-        let after = self.up_to(Duration::from_secs(3));
-        self.plan(after, Happening::Dial(link.workstation.0));
+        let pause = self.hosts[index].pause();
+        let after = self.up_to(pause);
+        self.plan(after, Happening::Dial(self.hosts[index].id));
     }
 
     /// A connection breaks. What is under way may still arrive at the
@@ -217,7 +221,7 @@ impl Lab {
         if self.wires.get(&to).is_none_or(|wire| wire.down_gone) {
             return;
         }
-        let arrives = self.arrives(index_of(to.workstation), Way::Down);
+        let arrives = self.arrives(index_of(to), Way::Down);
         let wire = self.wires.get_mut(&to).expect("it was there");
         wire.down_at = wire.down_at.max(arrives);
         let at = wire.down_at;
@@ -231,6 +235,9 @@ impl Lab {
     /// When a frame that leaves now comes, if the others before it have come.
     fn arrives(&mut self, index: usize, way: Way) -> Moment {
         let takes = self.delay();
+        if takes > Duration::from_secs(1) {
+            self.strikes(index);
+        }
         self.hosts[index].ways.passes(self.now, takes, way, &mut self.rng)
     }
 

@@ -165,7 +165,10 @@ impl Place {
     /// The supervisor lets go of the group; what its keeper can do now.
     pub(crate) fn let_go(&mut self, now: Moment) -> Vec<KeeperWork> {
         self.account(now);
-        self.held = None;
+        if self.held.take().is_some() {
+            // All of it stands already, also if the freezer was told only now.
+            self.frozen = self.frozen.map(|at| at.min(now));
+        }
         if self.frozen.is_some() { vec![] } else { std::mem::take(&mut self.waits) }
     }
 

@@ -49,7 +49,7 @@ impl Lab {
         if spec.program.is_none() && self.rng.random_bool(self.setting.replicated) {
             let replicas = self.rng.random_range(2..=self.setting.replicas_max);
             // Those who disagree need others to decide.
-            let most = u8::try_from(self.hosts.len()).unwrap_or(u8::MAX).div_ceil(2);
+            let most = u8::try_from(self.setting.hosts).unwrap_or(u8::MAX).div_ceil(2);
             spec.replicas = replicas.min(most);
         }
         if self.rng.random_bool(0.3) {
@@ -58,7 +58,7 @@ impl Lab {
         }
         let is_single = spec.replicas == 1 && spec.program.is_none();
         if self.setting.large > 0.0 && is_single && self.rng.random_bool(self.setting.large) {
-            let most = self.hosts.iter().map(Host::usable).max().unwrap_or(1) as u64;
+            let most = self.originals().iter().map(Host::usable).max().unwrap_or(1) as u64;
             spec.cores = self.rng.random_range(1..=2).min(u16::try_from(most).unwrap_or(1));
             spec.limits.memory_bytes_max = self.rng.random_range(0..=3).min(2 * most) << 30;
         }
@@ -86,7 +86,7 @@ impl Lab {
 
     /// On so many a program can run at once, if no owner comes.
     fn places(&self) -> u32 {
-        self.hosts.iter().map(|host| u32::try_from(host.usable()).unwrap_or(0)).sum()
+        self.originals().iter().map(|host| u32::try_from(host.usable()).unwrap_or(0)).sum()
     }
 
     pub(super) fn cancel(&mut self) {

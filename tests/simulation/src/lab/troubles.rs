@@ -58,10 +58,12 @@ pub enum Trouble {
     CollectorCut,
     /// An older copy of the coordinator's store takes its place.
     Restored,
+    /// A machine's image is cloned, identity and all: the copy is there for a while.
+    Twin,
 }
 
 impl Trouble {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Cut,
         Self::Corruption,
         Self::Silence,
@@ -84,6 +86,7 @@ impl Trouble {
         Self::CollectorCrash,
         Self::CollectorCut,
         Self::Restored,
+        Self::Twin,
     ];
 
     pub fn name(self) -> &'static str {
@@ -110,6 +113,7 @@ impl Trouble {
             Self::CollectorCrash => "collector-crash",
             Self::CollectorCut => "collector-cut",
             Self::Restored => "restored",
+            Self::Twin => "twin",
         }
     }
 }
@@ -188,7 +192,8 @@ impl Lab {
             let number = self.chances.drawn();
             self.tell_trace(&format!("fault {number}: {} {fault:?}", trouble.name()));
         }
-        let Fault { host: index, long, which } = fault;
+        let Fault { host, long, which } = fault;
+        let index = self.struck(trouble, host, long);
         let up_to = |seconds: f64| Duration::from_secs_f64(seconds * long);
         let disk = if which < 0.6 { Which::Agent(index) } else { Which::Collector };
         match trouble {
@@ -237,6 +242,7 @@ impl Lab {
                 self.plan(up_to(20.0), Happening::Undrained(id));
             }
             Trouble::Restored => self.store_goes_back(long, which),
+            Trouble::Twin => self.twin_comes(index, which, up_to(300.0)),
             Trouble::DiskFull => {
                 let free = up_to(1_000.0).as_secs().saturating_sub(500);
                 self.disk_is_full(disk, free, up_to(300.0));
@@ -357,7 +363,9 @@ impl Lab {
             self.plan(Duration::ZERO, Happening::Continues(id));
             self.plan(Duration::ZERO, Happening::Awakes(id));
             self.plan(Duration::ZERO, Happening::AgentStarts(id));
-            self.plan(Duration::ZERO, Happening::Undrained(id));
+            if id <= self.setting.hosts {
+                self.plan(Duration::ZERO, Happening::Undrained(id));
+            }
         }
     }
 }

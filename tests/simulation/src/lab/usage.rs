@@ -153,6 +153,11 @@ impl Usage {
         }
     }
 
+    /// A copy of a machine records nothing here.
+    pub(super) fn is_of(&self, index: usize) -> bool {
+        index < self.senders.len()
+    }
+
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
@@ -165,20 +170,25 @@ impl Usage {
     /// An agent's process begins: its spool is opened before anything else. False if
     /// its machine died of that.
     pub(super) fn agent_starts(&mut self, index: usize) -> bool {
+        if !self.is_of(index) {
+            return true;
+        }
         let side = &mut self.senders[index].side;
         side.start();
         !side.disk.has_lost_power()
     }
 
     pub(super) fn agent_dies(&mut self, index: usize) {
-        let sender = &mut self.senders[index];
+        let Some(sender) = self.senders.get_mut(index) else { return };
         sender.side.dies();
         (sender.stream, sender.retry, sender.saves) = (None, RETRY_FIRST, false);
         sender.agreed = false;
     }
 
     pub(super) fn agent_loses(&mut self, index: usize) {
-        self.senders[index].stream = None;
+        if let Some(sender) = self.senders.get_mut(index) {
+            sender.stream = None;
+        }
     }
 
     /// Nothing that was under way reaches the next life.
@@ -202,6 +212,9 @@ impl Usage {
 impl Lab {
     /// A transition is to be kept: on the disk first, without anybody waiting.
     pub(super) fn recorded(&mut self, index: usize, transition: Transition) {
+        if !self.usage.is_of(index) {
+            return;
+        }
         let after = self.usage.up_to(Duration::from_millis(20));
         let (at, wall) = (self.now + after, self.wall());
         let sender = &mut self.usage.senders[index];
@@ -278,6 +291,7 @@ impl Lab {
 
     pub(super) fn agent_loses_power(&mut self, index: usize) {
         self.agent_crashes(index);
+        self.boots_anew(index);
         self.usage.senders[index].side.loses_power();
     }
 
@@ -333,7 +347,7 @@ impl Lab {
     }
 
     fn usage_answers(&mut self, to: Link, what: AtAgent) {
-        let index = index_of(to.workstation);
+        let index = index_of(to);
         let is_whole = self.wires.get(&to).is_some_and(|wire| !wire.down_gone);
         if is_whole && self.hosts[index].link == Some(to) {
             let at = self.usage_passes(self.hosts[index].ways, Way::Down);
@@ -349,7 +363,7 @@ impl Lab {
             return;
         }
         let Some(relayed) = usage.relayed.get_mut(&stream) else { return };
-        let log = &mut usage.logs[index_of(relayed.from.workstation)];
+        let log = &mut usage.logs[relayed.from.workstation.0 as usize - 1];
         let reply = log.take_in(&mut relayed.intake, frame);
         if log.disk.has_lost_power() {
             return self.collector_dies(true);
@@ -500,7 +514,7 @@ impl Lab {
 
     pub(super) fn usage_becomes_calm(&mut self) {
         self.usage.ways.heal(self.now);
-        for which in (0..self.hosts.len()).map(Which::Agent).chain([Which::Collector]) {
+        for which in (0..self.usage.senders.len()).map(Which::Agent).chain([Which::Collector]) {
             self.disk_heals(which);
             self.disks(which, SimulatedDisk::keep_power);
         }
@@ -511,7 +525,7 @@ impl Lab {
     /// that was recorded comes.
     pub(super) fn usage_comes(&mut self) {
         self.collector_dies(false);
-        let bound = RECONNECTED + RETRY_MAX + self.setting.away;
+        let bound = RECONNECTED + RETRY_MAX + self.setting.away + self.let_in_within();
         self.run_until(self.now + bound, |lab| lab.is_done() && lab.usage.is_done());
         let left: Vec<_> = self.usage.senders.iter().map(|it| &it.side).collect();
         holds!(UsageSequence, self.usage.is_done(), "records wait for ever: {left:?}");

@@ -120,6 +120,9 @@ impl Witness {
                 continue;
             }
             let attempt = store.attempts.get(&fence);
+            if host.is_replaced(now) && attempt.is_some_and(|it| it.end.is_some()) {
+                continue;
+            }
             if attempt.is_none() && self.unknown_until.is_some() {
                 let may = is_still || !is_over(now, self.unknown_until);
                 holds!(OneAttempt, may, "{fence} is unknown to the store, and runs on");
