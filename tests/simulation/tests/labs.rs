@@ -196,9 +196,26 @@ fn nothing_is_done_twice_while_everything_moves_and_dies() {
         config: Config::default(),
         ..restless()
     };
-    let outlines = check(test, 8, setting, |_| {});
+    let outlines = check(test, 16, setting, |_| {});
     let with_image: u64 = outlines.iter().map(|outline| outline.snapshots_with_image).sum();
     assert!(with_image > 0 || outlines.len() == 1, "nothing went back to an image: {outlines:#?}");
+}
+
+/// Images are cloned with what is enrolled in them.
+#[test]
+fn of_two_machines_with_one_identity_one_speaks_and_the_other_is_refused() {
+    let test = "of_two_machines_with_one_identity_one_speaks_and_the_other_is_refused";
+    let troubles = Troubles::default()
+        .with(Trouble::Twin, s(15))
+        .with(Trouble::Cut, s(10))
+        .with(Trouble::AgentCrash, s(20))
+        .with(Trouble::Sleep, s(20))
+        .with(Trouble::CoordinatorCrash, s(40));
+    let setting =
+        |_| Setting { troubles: troubles.clone(), hosts: 5, calm: Some(s(7_200)), ..stormy() };
+    let outlines = check(test, 12, setting, |_| {});
+    let refused: u64 = outlines.iter().map(|outline| outline.refused).sum();
+    assert!(refused > 0, "nobody was refused");
 }
 
 fn late() -> Setting {

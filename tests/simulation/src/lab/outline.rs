@@ -45,6 +45,8 @@ pub struct Outline {
     pub outvoted: u64,
     /// How often the coordinator's store went back in time.
     pub restored: u64,
+    /// How often one of two machines with one identity was refused.
+    pub refused: u64,
     /// Usage records that are with the collector.
     pub records: usize,
     /// Steps, and the whole history as one number.
@@ -73,6 +75,7 @@ impl Outline {
             tasks: lab.witness.tasks_accepted(),
             outvoted: lab.store.outvoted(),
             restored: lab.copies.restored,
+            refused: lab.twins.refused,
             records: lab.usage.kept,
             steps: lab.history.steps,
             history: lab.history.hash(),
