@@ -187,6 +187,10 @@ impl Speakers {
         } else if contact.is_heard && self.has_a_copy_here(&present) {
             return Verdict::InUse;
         }
+        if now < self.not_before {
+            // What waits began anew meanwhile.
+            return Verdict::NotYet;
+        }
         self.refused.retain(|refused| !new.is_like(refused, &present));
         bounded(&mut self.followed, present, FOLLOWED_MAX);
         self.present = Some(new.clone());
@@ -217,6 +221,7 @@ mod tests {
     /// A machine with a copy of the identity, and the life of its agent.
     #[derive(Clone, Debug)]
     struct Machine {
+        name: &'static str,
         id: Option<MachineId>,
         boot: u8,
         life: u64,
@@ -242,12 +247,21 @@ mod tests {
         heard: Moment,
         lives: u64,
         changes: usize,
+        /// Whom all that was given out was given to.
+        holder: Option<&'static str>,
     }
 
     impl World {
         fn new() -> Self {
-            let (now, speakers) = (Moment(1 << 50), Speakers::default());
-            Self { now, speakers, connected: None, heard: Moment::ZERO, lives: 100, changes: 0 }
+            Self {
+                now: Moment(1 << 50),
+                speakers: Speakers::default(),
+                connected: None,
+                heard: Moment::ZERO,
+                lives: 100,
+                changes: 0,
+                holder: None,
+            }
         }
 
         /// The machine's agent says hello, or, if it is connected, a heartbeat.
@@ -263,6 +277,11 @@ mod tests {
             match verdict {
                 Verdict::GoesOn | Verdict::TakesOver => {
                     self.changes += usize::from(verdict == Verdict::TakesOver);
+                    let before = self.holder.replace(machine.name);
+                    let is_over = self.now >= self.heard + LEASE;
+                    // Of two containers, nothing tells one from a life that has died.
+                    let may = before == Some(machine.name) || is_over || machine.name == "box";
+                    assert!(before.is_none() || may, "{machine:?} is let in: {:?}", self.speakers);
                     (self.connected, self.heard) = (Some(machine.life), self.now);
                 }
                 Verdict::Returns => (self.changes, self.connected) = (self.changes + 1, None),
@@ -276,14 +295,15 @@ mod tests {
         }
     }
 
-    fn kinds() -> [(Machine, Machine); 3] {
+    fn kinds() -> [(Machine, Machine); 4] {
         let id = |n| Some(MachineId([n; 16]));
-        let machine = |id, boot, life| Machine { id, boot, life };
+        let machine = |name, id, boot, life| Machine { name, id, boot, life };
         [
-            (machine(id(1), 1, 1), machine(id(2), 2, 2)),
-            (machine(None, 1, 1), machine(None, 2, 2)),
+            (machine("desk", id(1), 1, 1), machine("clone", id(2), 2, 2)),
+            (machine("desk", None, 1, 1), machine("clone", None, 2, 2)),
+            (machine("desk", id(1), 1, 1), machine("clone", id(1), 2, 2)),
             // As like as two containers of one machine.
-            (machine(id(1), 1, 1), machine(id(1), 1, 2)),
+            (machine("box", id(1), 1, 1), machine("box", id(1), 1, 2)),
         ]
     }
 
