@@ -8,7 +8,7 @@
 //! A death of the process is nothing at all here: the caller drops what it had in
 //! memory and opens anew. [`SimulatedDisk::crash`] is the machine's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::Disk;
@@ -56,6 +56,8 @@ struct SimulatedFile {
     pending: Vec<Write>,
     /// Room that is the file's already, beyond its end.
     reserved: u64,
+    /// Which bits of which bytes have turned over.
+    flipped: BTreeSet<(usize, u64)>,
 }
 
 impl SimulatedFile {
@@ -87,7 +89,7 @@ fn put(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
 
 /// What a disk holds for sure: to be restored later.
 #[derive(Clone, Debug)]
-pub struct DiskCopy(BTreeMap<String, Vec<u8>>);
+pub struct DiskCopy(BTreeMap<String, SimulatedFile>);
 
 /// A disk that forgets, fills up, decays and goes back in time.
 #[derive(Clone, Debug)]
@@ -163,7 +165,8 @@ impl SimulatedDisk {
         }
     }
 
-    /// Turns one bit over, somewhere in what lies on the disk. False if there is none.
+    /// Turns one bit over, somewhere in what lies on the disk, and none back: that what
+    /// is damaged becomes whole again is not what disks do. False if there is none.
     pub fn flip_a_bit(&mut self) -> bool {
         let bytes: u64 = self.files.values().map(|file| file.durable.len() as u64).sum();
         let (mut at, bit) = (self.draws.below(bytes), self.draws.below(8));
@@ -174,6 +177,11 @@ impl SimulatedDisk {
                 continue;
             }
             let at = usize::try_from(at).unwrap_or(0);
+            let Some(bit) =
+                (0..8).map(|n| (bit + n) % 8).find(|bit| file.flipped.insert((at, *bit)))
+            else {
+                return false;
+            };
             file.durable[at] ^= 1 << bit;
             // What was written over it since is not the disk's to damage.
             if !file.pending.iter().any(|w| (w.offset..w.offset + w.bytes.len()).contains(&at))
@@ -188,15 +196,16 @@ impl SimulatedDisk {
 
     /// What would outlast a crash now.
     pub fn copy(&self) -> DiskCopy {
-        let durable =
-            |(name, file): (&String, &SimulatedFile)| (name.clone(), file.durable.clone());
+        let durable = |(name, file): (&String, &SimulatedFile)| {
+            let flipped = file.flipped.clone();
+            (name.clone(), SimulatedFile { flipped, ..SimulatedFile::of(&file.durable) })
+        };
         DiskCopy(self.files.iter().map(durable).collect())
     }
 
     /// An older copy takes the disk's place. Nobody may have it open meanwhile.
     pub fn restore(&mut self, copy: &DiskCopy) {
-        let file = |(name, bytes): (&String, &Vec<u8>)| (name.clone(), SimulatedFile::of(bytes));
-        self.files = copy.0.iter().map(file).collect();
+        self.files.clone_from(&copy.0);
     }
 
     fn free(&self) -> u64 {

@@ -139,16 +139,19 @@ impl LogSide {
 
     /// Is all there that its agent has saved, once, and does every gap have its reason?
     pub(crate) fn judge(&mut self, agent: &AgentSide) -> UsageOutcome {
-        let mut kept = BTreeSet::new();
+        let mut places = BTreeMap::new();
         let mut lives: BTreeMap<SpoolLife, BTreeMap<u64, u64>> = BTreeMap::new();
         let damaged = self.read(|record| {
             let (token, life) = (token(record.numbered.reason), record.life);
-            holds!(UsageSequence, kept.insert(token), "{token} is in the log twice");
-            let before = lives.entry(life).or_default().insert(record.numbered.sequence, token);
             let number = record.numbered.sequence;
+            let twice = places.insert(token, (life, number));
+            let is_once = twice.is_none();
+            holds!(UsageSequence, is_once, "{token} is {number} of {life} and {twice:?}");
+            let before = lives.entry(life).or_default().insert(number, token);
             holds!(UsageSequence, before.is_none(), "{number} of {life} is of two records");
         });
         let (flips, told) = (self.flips + agent.flips, self.told + agent.told + damaged);
+        let kept: BTreeSet<u64> = places.into_keys().collect();
         let absent: Vec<_> = agent.saved.difference(&kept).copied().collect();
         let missing: Vec<_> = absent.iter().filter(|it| !agent.excused.contains(it)).collect();
         let (few, is_told) = (missing.len() <= flips, missing.is_empty() || told > 0);
