@@ -168,6 +168,8 @@ struct Book {
     since_boot: Duration,
     /// The highest number read from the file.
     seen: u64,
+    /// The collector was asked on this stream what it has of it.
+    asked: bool,
 }
 
 impl Book {
@@ -182,6 +184,7 @@ impl Book {
             at: WallTime(0),
             since_boot: Duration::ZERO,
             seen: 0,
+            asked: false,
         }
     }
 
@@ -430,7 +433,8 @@ impl Spool {
         self.unsaved > 0
     }
 
-    /// What the collector should have: this life, and the oldest others.
+    /// What the collector should have: this life, and the oldest others that it was not
+    /// asked for.
     pub fn lives(&self) -> Vec<LifeAccount> {
         let (current, older) =
             self.books.split_last().unwrap_or_else(|| unreachable!("a spool has a life"));
@@ -439,7 +443,23 @@ impl Spool {
             let confirmed = held.filter(|held| held.confirmed).count() as u64;
             book.account(book.forgotten + confirmed)
         };
-        older.iter().take(LIVES_MAX - 1).chain([current]).map(account).collect()
+        let older = older.iter().filter(|book| !book.asked).take(LIVES_MAX - 1);
+        older.chain([current]).map(account).collect()
+    }
+
+    /// On a new stream the collector is asked for all lives, as many at once as a frame
+    /// takes.
+    fn ask_for_all(&mut self) {
+        self.books.iter_mut().for_each(|book| book.asked = false);
+    }
+
+    fn ask(&mut self) -> Vec<LifeAccount> {
+        let lives = self.lives();
+        for book in &mut self.books {
+            book.asked |= lives.iter().any(|asked| asked.life == book.life);
+        }
+        self.untold = self.books.iter().any(|book| !book.asked);
+        lives
     }
 
     /// The oldest records that are on the disk, of one life, for one frame.

@@ -1,7 +1,7 @@
 //! One usage stream to the collector, from the spool's side.
 //!
 //! ```text
-//! Lives ─► Kept ─► Records ─► Confirmed ─► Records ─► ..       one frame at a time
+//! Lives ─► Kept ─► .. ─► Records ─► Confirmed ─► Records ─► ..       one frame at a time
 //! ```
 //!
 //! The promise: what the collector answers beside the question harms nothing.
@@ -40,9 +40,11 @@ impl Exchange {
             Awaited::Kept | Awaited::Confirmed(..) => return None,
             Awaited::Nothing if !spool.untold => {}
             Awaited::Opening | Awaited::Nothing => {
+                if self.awaited == Awaited::Opening {
+                    spool.ask_for_all();
+                }
                 self.awaited = Awaited::Kept;
-                spool.untold = false;
-                return Some(UsageFrame::Lives(spool.lives()));
+                return Some(UsageFrame::Lives(spool.ask()));
             }
         }
         let batch = spool.batch(RECORDS_MAX);

@@ -245,6 +245,22 @@ fn a_collector_that_went_back_in_time_is_sent_what_is_still_here() {
     assert_eq!(collector.0[&life(1)], (1..=10).collect::<Vec<_>>());
 }
 
+/// An agent that was started anew more often than a frame takes lives.
+#[test]
+fn a_collector_that_went_back_in_time_is_asked_for_all_lives_however_many() {
+    let (mut disk, mut collector) = (SimulatedDisk::new(1), Collector::default());
+    let lives = u8::try_from(LIVES_MAX + LIVES_MAX / 2).unwrap();
+    for number in 1..=lives {
+        let mut spool = open(&mut disk, number);
+        append(&mut disk, &mut spool, 1);
+        collector.hears_all(&mut disk, &mut spool);
+    }
+    let mut went_back = Collector::default();
+    let mut spool = open(&mut disk, lives + 1);
+    went_back.hears_all(&mut disk, &mut spool);
+    assert_eq!(went_back.0.len(), lives.into());
+}
+
 #[test]
 fn what_a_collector_lost_and_nobody_has_is_told_once() {
     let mut disk = SimulatedDisk::new(1);
