@@ -120,7 +120,7 @@ impl Witness {
                 continue;
             }
             let attempt = store.attempts.get(&fence);
-            if host.is_replaced(now) && attempt.is_some_and(|it| it.end.is_some()) {
+            if host.is_replaced(now) {
                 continue;
             }
             if attempt.is_none() && self.unknown_until.is_some() {
