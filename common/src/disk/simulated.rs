@@ -42,6 +42,10 @@ impl Draws {
     }
 }
 
+/// So many bits of one file turn over: with more its header may say that it is
+/// another's, for which somebody is asked.
+const FLIPS_MAX: usize = 4;
+
 #[derive(Clone, Debug)]
 struct Write {
     offset: usize,
@@ -177,11 +181,9 @@ impl SimulatedDisk {
                 continue;
             }
             let at = usize::try_from(at).unwrap_or(0);
-            let Some(bit) =
-                (0..8).map(|n| (bit + n) % 8).find(|bit| file.flipped.insert((at, *bit)))
-            else {
-                return false;
-            };
+            let bit = (0..8).map(|n| (bit + n) % 8).find(|bit| !file.flipped.contains(&(at, *bit)));
+            let Some(bit) = bit.filter(|_| file.flipped.len() < FLIPS_MAX) else { return false };
+            file.flipped.insert((at, bit));
             file.durable[at] ^= 1 << bit;
             // What was written over it since is not the disk's to damage.
             if !file.pending.iter().any(|w| (w.offset..w.offset + w.bytes.len()).contains(&at))
