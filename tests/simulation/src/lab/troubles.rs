@@ -218,7 +218,11 @@ impl Lab {
             Trouble::AgentCrash => self.agent_crashes(index),
             Trouble::KeeperDeath => self.a_keeper_dies(index, which),
             Trouble::WorkerStop => {
-                let longest = [0.4, 60.0, 2.0][(which * 30.0) as usize % 3];
+                let longest = match which * 30.0 % 3.0 {
+                    0.0..1.0 => 0.4,
+                    1.0..2.0 => 60.0,
+                    _ => 2.0,
+                };
                 self.worker_stops(index, up_to(longest), which);
             }
             Trouble::Sleep => self.falls_asleep(index, self.setting.sleeps.mul_f64(long), which),

@@ -37,12 +37,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// What tells a copy from its original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Differs {
-    ByMachine,
+enum Difference {
+    Machine,
     /// Machines that have no name, or whose name was copied.
-    ByBoot,
+    Boot,
     /// Nothing does: two containers of one machine.
-    ByLife,
+    Life,
 }
 
 /// What the coordinator was told of one workstation so far.
@@ -60,7 +60,7 @@ struct Spoken {
 #[derive(Debug, Default)]
 pub(crate) struct Twins {
     /// Of each workstation, if there are copies in this lab.
-    differ: Vec<Differs>,
+    differ: Vec<Difference>,
     spoken: BTreeMap<WorkstationId, Spoken>,
     pub(crate) refused: u64,
 }
@@ -77,11 +77,11 @@ impl Twins {
         let mut differ = vec![];
         for id in 1..=originals {
             let how = match rng.random_range(0..10) {
-                0..4 => Differs::ByMachine,
-                4..8 => Differs::ByBoot,
-                _ => Differs::ByLife,
+                0..4 => Difference::Machine,
+                4..8 => Difference::Boot,
+                _ => Difference::Life,
             };
-            let named = how != Differs::ByBoot || rng.random_bool(0.5);
+            let named = how != Difference::Boot || rng.random_bool(0.5);
             let drift = setting.drift_ppm;
             let ppm = if drift > 0 { rng.random_range(-drift..=drift) } else { 0 };
             let offset = Duration::from_secs(u64::from(originals + id) * 977);
@@ -92,10 +92,10 @@ impl Twins {
             original.identity.machine = named.then(|| machine(id));
             twin.identity.workstation = original.identity.workstation;
             twin.identity.machine = match how {
-                Differs::ByMachine => Some(machine(originals + id)),
-                Differs::ByBoot | Differs::ByLife => original.identity.machine,
+                Difference::Machine => Some(machine(originals + id)),
+                Difference::Boot | Difference::Life => original.identity.machine,
             };
-            if how == Differs::ByLife {
+            if how == Difference::Life {
                 twin.identity.boot = original.identity.boot;
             }
             twin.is_on = false;
@@ -111,6 +111,7 @@ fn machine(id: u32) -> MachineId {
 }
 
 /// What one of two machines tells the coordinator, and who spoke until then.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Said {
     from: Link,
     /// Its agent's life, if it says hello.
@@ -178,7 +179,7 @@ impl Lab {
     /// Its machine was started anew. All containers of a machine would be.
     pub(super) fn boots_anew(&mut self, index: usize) {
         let known = self.twins.differ.len();
-        if known == 0 || self.twins.differ[index % known] == Differs::ByLife {
+        if known == 0 || self.twins.differ[index % known] == Difference::Life {
             return;
         }
         let BootId(boot) = &mut self.hosts[index].identity.boot;
@@ -194,7 +195,6 @@ impl Lab {
     // ── what befalls them ──────────────────────────────────────────────────
 
     /// Of two machines a fault strikes one.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is a part")]
     pub(super) fn struck(&mut self, trouble: Trouble, original: usize, long: f64) -> usize {
         let everybody = matches!(
             trouble,
@@ -219,7 +219,7 @@ impl Lab {
                 | Trouble::Owner
         );
         let twin = self.twin_of(original).filter(|twin| self.hosts[*twin].is_on && of_a_machine);
-        let index = twin.filter(|_| (long * 1_000.0) as u64 % 2 == 1).unwrap_or(original);
+        let index = twin.filter(|_| long * 1_000.0 % 2.0 >= 1.0).unwrap_or(original);
         self.strikes(index);
         index
     }
@@ -240,11 +240,9 @@ impl Lab {
             return None;
         }
         let present = self.core.as_ref()?.link(from.workstation);
-        let hello = match frame {
-            AgentFrame::Hello { incarnation, .. } => Some(*incarnation),
-            _ => None,
-        };
-        Some(Said { from: *from, hello, present })
+        let said = Said { from: *from, hello: None, present };
+        let AgentFrame::Hello { incarnation, .. } = frame else { return Some(said) };
+        Some(Said { hello: Some(*incarnation), ..said })
     }
 
     pub(super) fn check_speaker(&mut self, said: Said, step: &Step) {
@@ -286,9 +284,9 @@ impl Lab {
         holds!(OneSpeaker, changes <= most, "{id} was {changes} times another machine: {most}");
         let lives = self.hosts[other].incarnation == life_of_other;
         let is_heard = present.is_some_and(|link| index_of(link) == other) && now < heard + beat;
-        let may = has_spoken || differ == Differs::ByLife || !is_heard || !lives;
+        let may = has_spoken || differ == Difference::Life || !is_heard || !lives;
         holds!(OneSpeaker, may, "{id}: host{} pushes host{} out", index + 1, other + 1);
-        if differ == Differs::ByLife && lives {
+        if differ == Difference::Life && lives {
             let until = now + lease.mul_f64(LEASE_PART) + SEEN;
             self.hosts[other].replaced_until = Some(until);
         }

@@ -56,9 +56,9 @@ impl Site {
     fn gives_out(&mut self, life: u64) -> (Fence, Restored) {
         let (_, offered) = self.submit(1, 0);
         let (_, _, fence) = only(&offered);
-        let attempt = |change: &Change| match change {
-            Change::Attempt(record) => Some(record.clone()),
-            _ => None,
+        let attempt = |change: &Change| {
+            let Change::Attempt(record) = change else { return None };
+            Some(record.clone())
         };
         let restored = Restored {
             workstations: vec![(WorkstationId(1), "host1".to_owned())],
