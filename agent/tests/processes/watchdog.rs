@@ -2,7 +2,10 @@
 //! guest runs that nobody vouches for, and none is blamed for it.
 
 use std::fs;
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use gleaner_agent::owner;
@@ -27,6 +30,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_worker_that_hangs_unseen_has_its_guests_stand_still", hangs),
     ("without_control_groups_guests_of_a_hung_worker_are_stopped_one_by_one", without_groups),
     ("an_owner_who_types_to_a_stopped_worker_is_heard_before_a_guest_runs", typed),
+    ("an_owners_key_is_heard_while_another_guest_takes_long_to_die", key_beside_a_death),
     ("a_guest_of_a_hung_worker_is_killed_at_the_leases_end", killed_at_the_end),
     ("with_its_whole_agent_stopped_no_guest_outlives_the_lease", all_stopped),
     ("an_agent_on_time_has_no_guest_frozen_and_costs_little", on_time),
@@ -144,7 +148,8 @@ fn offer_ticks(lab: &Lab) {
 struct Measured(Vec<Duration>);
 
 impl Measured {
-    fn say(mut self, what: &str) -> Duration {
+    /// The median, and the most.
+    fn say(mut self, what: &str) -> (Duration, Duration) {
         self.0.sort();
         let ms = |span: &Duration| span.as_secs_f64() * 1e3;
         let (median, most) = (self.0[self.0.len() / 2], *self.0.last().unwrap());
@@ -154,7 +159,7 @@ impl Measured {
             ms(&most),
             self.0.len()
         );
-        median
+        (median, most)
     }
 }
 
@@ -258,9 +263,9 @@ fn stopped() {
         let went_on = signal(worker, Signal::CONT);
         thawed.0.push(lab.ticks_after(went_on).since(went_on));
     }
-    let took = frozen.say("from SIGSTOP of a worker to its guest's last tick");
+    let (took, _) = frozen.say("from SIGSTOP of a worker to its guest's last tick");
     assert!(took < BEAT_EVERY, "{took:?}");
-    let took = thawed.say("from SIGCONT to its guest's first tick");
+    let (took, _) = thawed.say("from SIGCONT to its guest's first tick");
     assert!(took < BEAT_EVERY, "{took:?}");
     // Nothing was lost of it, and everything is answered as ever.
     assert_eq!(lab.status().guests[0].state, "running");
@@ -300,9 +305,9 @@ fn hangs() {
         let went_on = stuck.write("cgroup.freeze", "0");
         thawed.0.push(lab.ticks_after(went_on).since(went_on));
     }
-    let took = frozen.say("from a worker that hangs unseen to its guest's last tick");
+    let (took, _) = frozen.say("from a worker that hangs unseen to its guest's last tick");
     assert!(took < UNREAD_MAX + BEAT_EVERY, "{took:?}");
-    let took = thawed.say("from its going on to its guest's first tick");
+    let (took, _) = thawed.say("from its going on to its guest's first tick");
     assert!(took < BEAT_EVERY, "{took:?}");
     until("it is told", || lab.freezes() > 0);
     assert_eq!(lab.stop(), 0);
@@ -333,25 +338,110 @@ fn without_groups() {
     lab.ticks_after(Clock.now());
 }
 
+/// What the agent takes for one.
+struct Keyboard(OwnedFd);
+
+impl Keyboard {
+    fn of(lab: &Lab) -> Self {
+        let path = lab.config.sensors.input.join("event0");
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, fifo, mode, 0).unwrap();
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NONBLOCK;
+        Self(rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap())
+    }
+
+    /// The moment before.
+    fn press(&self) -> Moment {
+        // Kind 1, code 30, value 1, after the time.
+        let mut key = vec![0; 16];
+        for word in [1_u16, 30, 1, 0] {
+            key.extend(word.to_ne_bytes());
+        }
+        let pressed = Clock.now();
+        rustix::io::write(&self.0, &key).unwrap();
+        pressed
+    }
+}
+
+/// Others who want every core: guests die when they get one.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn new() -> Self {
+        let count = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
+        let busy = || Command::new("perl").args(["-e", "1 while 1"]).spawn().unwrap();
+        Self((0..count).map(|_| busy()).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A guest of many processes, with memory each.
+const DIES_SLOWLY: &str = "for i in $(seq 200); do \
+    perl -e '$x = q(x) x 2e6; sleep 4743' & done; wait";
+
+fn key_beside_a_death() {
+    let mut lab = Lab::without_agent();
+    lab.config.places = 2;
+    lab.config.criteria.quiet = Duration::from_secs(1);
+    let Some(group) = lab.cgroup.clone() else {
+        return gleaner_skip::without_lab("control groups are root's only");
+    };
+    let keyboard = Keyboard::of(&lab);
+    lab.start();
+    let stands = || {
+        let freeze = fs::read_to_string(group.join("guests/p1/cgroup.freeze"));
+        freeze.is_ok_and(|freeze| freeze.trim() == "1")
+    };
+    let processes = || {
+        let procs = fs::read_to_string(group.join("guests/p0/cgroup.procs"));
+        procs.map_or(0, |procs| procs.lines().count())
+    };
+    let mut heard = Measured::default();
+    for round in 0..rounds() {
+        let dies = 2 * u32::try_from(round).unwrap() + 1;
+        lab.offer(dies, script(DIES_SLOWLY));
+        lab.started();
+        if round == 0 {
+            let mut spec = script("exec sleep 4743");
+            spec.on_busy = OnBusy::suspend(None, Reaction::Retreat);
+            lab.offer(2, spec);
+            lab.started();
+        }
+        until("it is large", || processes() > 200);
+        let busy = Busy::new();
+        lab.coordinator.say(CoordinatorFrame::Cancel { fence: Fence::of(dies) });
+        until("it begins to die", || processes() < 200);
+        let pressed = keyboard.press();
+        until("the other one stands still", stands);
+        heard.0.push(Clock.now().since(pressed));
+        let left = processes();
+        println!("measured: {left} processes were not dead yet");
+        until("it is gone", || processes() == 0);
+        drop(busy);
+        until("the owner has left", || !stands());
+    }
+    let most = heard.say("from a key to another guest's freeze, beside a guest that dies").1;
+    assert!(most < UNREAD_MAX, "{most:?}");
+}
+
 fn typed() {
     let mut lab = Lab::without_agent();
     lab.config.places = 1;
     lab.config.criteria.quiet = Duration::from_secs(3);
-    let keyboard = lab.config.sensors.input.join("event0");
-    let mode = rustix::fs::Mode::RUSR;
-    rustix::fs::mknodat(rustix::fs::CWD, &keyboard, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NONBLOCK;
-    let keyboard = rustix::fs::open(&keyboard, flags, rustix::fs::Mode::empty()).unwrap();
+    let keyboard = Keyboard::of(&lab);
     lab.start();
     offer_ticks(&lab);
     let worker = lab.worker();
     let stopped = signal(worker, Signal::STOP);
-    // A key pressed: kind 1, code 30, value 1, after the time.
-    let mut key = vec![0; 16];
-    for word in [1_u16, 30, 1, 0] {
-        key.extend(word.to_ne_bytes());
-    }
-    rustix::io::write(&keyboard, &key).unwrap();
+    keyboard.press();
     let last = lab.stands_still();
     println!("measured: from the stop to its last tick: {:?}", last.since(stopped));
     let went_on = signal(worker, Signal::CONT);

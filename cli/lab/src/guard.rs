@@ -12,6 +12,7 @@
 //! files are in, and the cgroups that are named after what is in there.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,14 +81,30 @@ fn watch(dir: &TempDir, interrupted: &AtomicBool) -> Result<ExitStatus> {
     command.args(env::args_os().skip(1)).env(GUARDED, "1").env("TMPDIR", dir.path());
     Home::default().settle(&mut command)?;
     let mut child = command.spawn().context("cannot start the lab")?;
+    let lab = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("no such process")?;
     loop {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = reap(lab)? {
             return Ok(status);
         }
         if interrupted.load(Ordering::Relaxed) {
             child.kill()?;
         }
         std::thread::sleep(LOOK);
+    }
+}
+
+/// Reaps whoever has died, as an init does for orphans: a daemon that was killed leaves
+/// its children to us. How the lab ended, if it was among them.
+fn reap(lab: Pid) -> Result<Option<ExitStatus>> {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) if pid == lab => {
+                return Ok(Some(ExitStatus::from_raw(status.as_raw())));
+            }
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
