@@ -230,7 +230,7 @@ fn idle_keeper_killed() {
     lab.start();
     lab.offer(1, script("exit 3"));
     lab.end();
-    for fence in 2..=40 {
+    for fence in 2..=12 {
         let keeper = lab.keeper();
         if fence % 2 == 0 {
             signal(keeper, Signal::KILL);
