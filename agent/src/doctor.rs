@@ -255,7 +255,10 @@ fn guest(
     let mut missing: Vec<String> = lacking.into_iter().collect();
     match report(&mut keeper)? {
         Report::Ready { missing: more } => missing.extend(more),
-        Report::Ended(_) | Report::Landed { .. } | Report::CannotStart { .. } => {
+        Report::Began { .. }
+        | Report::Ended(_)
+        | Report::Landed { .. }
+        | Report::CannotStart { .. } => {
             return Err(TrialError::Step("the keeper is confused".into()));
         }
     }

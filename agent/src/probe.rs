@@ -234,7 +234,7 @@ impl Probe {
 fn unexpected(report: &Report) -> ProbeError {
     ProbeError::CannotStart(match report {
         Report::CannotStart { why, .. } => why.clone(),
-        Report::Ready { .. } | Report::Ended(_) | Report::Landed { .. } => {
+        Report::Ready { .. } | Report::Began { .. } | Report::Ended(_) | Report::Landed { .. } => {
             "the keeper is confused".into()
         }
     })
@@ -288,7 +288,9 @@ impl ProbedGuest {
 
     /// Why it was not started, if its keeper says so.
     fn complaint(&mut self) -> Option<ProbeError> {
-        self.keeper.receive().ok()?.as_ref().map(unexpected)
+        let report = self.keeper.receive().ok()??;
+        let began = matches!(report, Report::Began { .. });
+        if began { self.complaint() } else { Some(unexpected(&report)) }
     }
 
     /// For [`Dump::start`].

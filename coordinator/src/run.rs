@@ -107,7 +107,7 @@ pub async fn serve(
     let _lock = lock(&config.data)?;
     let mut store = Store::open(&config.data)?;
     let (mut restored, records) = store.load()?;
-    store.begin(restored.begin_generation(Clock::new().wall()))?;
+    store.commit(&[Write::Change(restored.begin_generation(Clock::new().wall()))])?;
     let directory = Directory::restore(records).with_certificate_life(config.certificate_life);
     let directory = Arc::new(RwLock::new(directory));
     let authority = Authority::load_or_create(&config.data)?;
@@ -279,6 +279,7 @@ fn core_config(config: &CoordinatorConfig, tickets: TicketKey) -> gleaner_coordi
         scheduler: config.scheduler.clone(),
         tickets,
         prices: config.prices,
+        ..gleaner_coordinator_core::Config::default()
     }
 }
 

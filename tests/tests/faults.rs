@@ -8,6 +8,7 @@ use gleaner_common::wire::Request;
 use gleaner_lab::Lab;
 use gleaner_lab::blocking_client::BlockingClient;
 use gleaner_lab::wait::{PATIENCE, until};
+use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::IDLE_TIMEOUT;
 use gleaner_tests::{lab_or_skip, options};
 use rand::rngs::StdRng;
@@ -164,6 +165,28 @@ fn nothing_outlives_an_agent_that_is_killed() -> Result<()> {
         let alive = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
         Ok((!guests.iter().any(alive)).then_some(()))
     })
+}
+
+/// It waited 17 s: nobody heard of the new coordinator before the next beat of an
+/// idle agent, and those came every 20 s.
+#[test]
+fn work_that_comes_after_a_restart_does_not_wait_for_idle_agents_to_speak() -> Result<()> {
+    let mut options = options(2)?;
+    // As it is installed: the beats are what is measured.
+    options.coordinator = String::new();
+    let Some(mut lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(2)?;
+    lab.coordinator.as_mut().unwrap().kill();
+    lab.start_coordinator()?;
+    let restarted = Clock.now();
+    let job = lab.submit(&["--", "true"])?;
+    let row = lab.wait_for_job(job)?;
+    let waited = Clock.now().since(restarted);
+    println!("measured: a job was done {waited:?} after a restart of its coordinator");
+    assert_eq!(row["summary"]["succeeded"], 1, "{row}");
+    // Two beats of 3 s and a connection, on a machine with much else to do.
+    assert!(waited < Duration::from_secs(14), "{waited:?}");
+    Ok(())
 }
 
 /// Kills the agents, the coordinator and the collector at random moments while

@@ -177,10 +177,9 @@ mod tests {
     fn it_runs_from_when_the_answered_message_was_sent() {
         let mut lease = granted(0);
         assert_eq!(lease.until(), Some(end(0)));
-        let first = lease.beat(at(3)).unwrap();
-        let second = lease.beat(at(6)).unwrap();
+        let [first, second, _] = [3, 6, 9].map(|s| lease.beat(at(s)).unwrap());
         lease.acknowledge(second);
-        assert_eq!(lease.until(), Some(end(6)));
+        assert_eq!(lease.until(), Some(end(6)), "nobody has answered the third");
         lease.acknowledge(first);
         assert_eq!(lease.until(), Some(end(6)), "a late answer takes nothing back");
         lease.acknowledge(99);

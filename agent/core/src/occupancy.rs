@@ -409,13 +409,13 @@ impl Occupancy {
 
     /// The first sensor that does not vouch though it should.
     fn unheard(&self) -> Option<(Sensor, Option<&Health>)> {
-        Sensor::ALL.into_iter().find_map(|sensor| match self.health.get(&sensor) {
-            Some(Health::Well | Health::Degraded(_)) => None,
-            Some(sick @ Health::Sick(_)) => Some((sensor, Some(sick))),
-            absent @ (Some(Health::Absent(_)) | None) => {
-                self.criteria.required.contains(&sensor).then_some((sensor, absent))
-            }
-        })
+        let is_sick = |(_, health): &(&Sensor, &Health)| matches!(health, Health::Sick(_));
+        let sick = self.health.iter().find(is_sick).map(|(sensor, health)| (*sensor, Some(health)));
+        let absent = self.criteria.required.iter().find_map(|sensor| {
+            let health = self.health.get(sensor);
+            matches!(health, None | Some(Health::Absent(_))).then_some((*sensor, health))
+        });
+        sick.into_iter().chain(absent).min_by_key(|(sensor, _)| *sensor)
     }
 
     /// When the load sensor was last heard; it has time from when we began to

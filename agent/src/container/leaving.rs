@@ -23,8 +23,11 @@ impl Container {
 
     fn seen(&self) -> Look {
         let keeper = self.keeper.as_ref().filter(|_| self.staged);
-        if keeper.is_some_and(|it| it.first_process().is_none()) {
-            return Look::NotBegun;
+        if let Some(keeper) = keeper.filter(|it| it.first_process().is_none()) {
+            // One that has ended is not there either, and its result may be with a
+            // keeper that stands still: it is let run on for a moment, to say so.
+            let began = self.guest.as_ref().is_some_and(|guest| guest.began);
+            return if began || keeper.has_report() { Look::Between } else { Look::NotBegun };
         }
         let Some(group) = &self.group else { return Look::Steady };
         if !PlaceGroup::is_frozen(group) {

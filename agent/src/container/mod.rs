@@ -103,6 +103,8 @@ struct Guest {
     packed: Option<Packed>,
     /// The newest image of the guest.
     image: Option<KeptImage>,
+    /// Its process was there, says the keeper of one that can move.
+    began: bool,
     /// How the keeper says that the guest ended.
     ended: Option<Box<Ended>>,
 }
@@ -332,6 +334,13 @@ impl Container {
                     answers.missing.extend(missing);
                     continue;
                 }
+                Ok(Some(Report::Began { fence })) => {
+                    self.told = None;
+                    if let Some(guest) = self.guest(fence) {
+                        guest.began = true;
+                    }
+                    continue;
+                }
                 Ok(Some(Report::Ended(ended))) => {
                     let last = ended.last;
                     if let Some(guest) = self.guest(ended.fence) {
@@ -393,6 +402,7 @@ impl Container {
             snapshot: None,
             packed: None,
             image: None,
+            began: false,
             ended: None,
         });
         Ok(uid)
@@ -437,6 +447,7 @@ impl Container {
         answers: &mut Answers,
     ) -> Result<bool, StartError> {
         let Some(guest) = self.guest(fence) else { return Ok(false) };
+        guest.began = false;
         let start = guest.start.clone();
         if begins {
             let (ours, theirs) = messages::pair().map_err(StartError::Pipes)?;

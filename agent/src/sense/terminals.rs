@@ -46,6 +46,9 @@ use crate::config::SensorsConfig;
 /// time takes to move would be enough.
 const LOOK_EVERY: Duration = Duration::from_secs(4);
 
+/// Who was to be heard again so long ago and was not may have typed meanwhile.
+const LATE: Duration = Duration::from_millis(50);
+
 /// More terminals than anybody has; beyond them the directory is not one of
 /// terminals.
 const TERMINALS_MAX: usize = 4_096;
@@ -155,11 +158,16 @@ impl Terminals {
     /// Listens again to those that were muted, and looks at those that cannot
     /// be listened to.
     pub(crate) fn wake(&mut self, now: Moment, seen: &mut Vec<Observation>) {
-        let due =
-            |listening: &Listening| matches!(listening, Listening::Muted(until) if now >= *until);
-        let muted = self.known.iter().filter(|(_, listening)| due(listening));
-        for path in muted.map(|(path, _)| path.clone()).collect::<Vec<_>>() {
+        let due = |(path, listening): (&PathBuf, &Listening)| match listening {
+            Listening::Muted(until) if now >= *until => Some((path.clone(), *until)),
+            Listening::Muted(_) | Listening::Watched | Listening::Looked { .. } => None,
+        };
+        for (path, until) in self.known.iter().filter_map(due).collect::<Vec<_>>() {
             self.listen(&path);
+            // Nobody listened for longer than is allowed for: we stood still.
+            if until > Moment::ZERO && now.since(until) > LATE {
+                seen.push(used(short_name(&path)));
+            }
         }
         if self.must_look() && now >= self.look_at {
             self.look_at = now + LOOK_EVERY;
@@ -528,6 +536,22 @@ pub(super) mod tests {
         sensor.wake(Moment::ZERO + MUTED, &mut vec![]);
         line.press_a_key();
         assert_eq!(times(&mut sensor, Moment::ZERO + MUTED, &line), 1);
+    }
+
+    #[test]
+    fn who_may_have_typed_while_nobody_listened_has() {
+        let _one = alone();
+        let line = line();
+        let mut sensor = opened(&SensorsConfig::default(), &Own::default());
+        let mut types_and_wakes = |late: Duration| {
+            line.press_a_key();
+            assert_eq!(times(&mut sensor, Moment::ZERO, &line), 1);
+            let mut seen = vec![];
+            sensor.wake(Moment::ZERO + MUTED + late, &mut seen);
+            seen.contains(&used(short_name(&line.path)))
+        };
+        assert!(!types_and_wakes(LATE));
+        assert!(types_and_wakes(Duration::from_secs(1)));
     }
 
     #[test]

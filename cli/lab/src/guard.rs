@@ -81,30 +81,17 @@ fn watch(dir: &TempDir, interrupted: &AtomicBool) -> Result<ExitStatus> {
     command.args(env::args_os().skip(1)).env(GUARDED, "1").env("TMPDIR", dir.path());
     Home::default().settle(&mut command)?;
     let mut child = command.spawn().context("cannot start the lab")?;
-    let lab = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("no such process")?;
     loop {
-        if let Some(status) = reap(lab)? {
-            return Ok(status);
+        // All of them: those whose parents were killed are ours too, by the thousand.
+        while let Some((pid, status)) = wait(WaitOptions::NOHANG)? {
+            if pid.as_raw_pid().unsigned_abs() == child.id() {
+                return Ok(ExitStatus::from_raw(status.as_raw()));
+            }
         }
         if interrupted.load(Ordering::Relaxed) {
             child.kill()?;
         }
         std::thread::sleep(LOOK);
-    }
-}
-
-/// Reaps whoever has died, as an init does for orphans: a daemon that was killed leaves
-/// its children to us. How the lab ended, if it was among them.
-fn reap(lab: Pid) -> Result<Option<ExitStatus>> {
-    loop {
-        match wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) if pid == lab => {
-                return Ok(Some(ExitStatus::from_raw(status.as_raw())));
-            }
-            Ok(Some(_)) | Err(Errno::INTR) => {}
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
     }
 }
 

@@ -96,12 +96,14 @@ pub struct SimulatedDisk {
     draws: Draws,
     room_bytes: u64,
     syncs_fail: bool,
+    /// The machine loses its power after so many operations.
+    power_for: Option<u32>,
 }
 
 impl SimulatedDisk {
     pub fn new(seed: u64) -> Self {
         let (files, draws) = (BTreeMap::new(), Draws::new(seed));
-        Self { files, draws, room_bytes: u64::MAX, syncs_fail: false }
+        Self { files, draws, room_bytes: u64::MAX, syncs_fail: false, power_for: None }
     }
 
     /// So many bytes are taken.
@@ -119,8 +121,35 @@ impl SimulatedDisk {
         self.syncs_fail = fail;
     }
 
+    /// So many operations go on, and none after them: whoever sees that calls
+    /// [`SimulatedDisk::crash`].
+    pub fn lose_power_after(&mut self, operations: u32) {
+        self.power_for = Some(operations);
+    }
+
+    /// The power does not go after all.
+    pub fn keep_power(&mut self) {
+        self.power_for = None;
+    }
+
+    pub fn has_lost_power(&self) -> bool {
+        self.power_for == Some(0)
+    }
+
+    fn spend_power(&mut self) -> io::Result<()> {
+        match &mut self.power_for {
+            None => Ok(()),
+            Some(0) => Err(refused()),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+        }
+    }
+
     /// The machine loses its power: what was not synced is lost, kept or torn.
     pub fn crash(&mut self) {
+        self.power_for = None;
         let Self { files, draws, .. } = self;
         for file in files.values_mut() {
             let mut pending = std::mem::take(&mut file.pending);
@@ -220,6 +249,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.spend_power()?;
         let (free, part) = (self.free(), self.draws.any());
         let file = self.file(name)?;
         let length = file.current.len() as u64;
@@ -239,6 +269,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn sync(&mut self, name: &str) -> io::Result<()> {
+        self.spend_power()?;
         let (fails, forgets) = (self.syncs_fail, self.draws.one_in(2));
         let file = self.file(name)?;
         if fails {
@@ -265,6 +296,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.spend_power()?;
         if bytes.len() as u64 > self.free() {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -323,6 +355,19 @@ mod tests {
         assert!(disk.replace("b", b"x").is_err());
         disk.write_at("a", 0, b"ONE").unwrap();
         assert_eq!(disk.read("a").unwrap().unwrap(), b"ONEtwo45");
+    }
+
+    #[test]
+    fn nothing_reaches_a_disk_after_its_power() {
+        let mut disk = written(1);
+        disk.lose_power_after(1);
+        disk.write_at("a", 6, b"three").unwrap();
+        assert!(disk.has_lost_power());
+        assert!(disk.sync("a").is_err() && disk.cut("a", 1).is_err());
+        assert!(disk.replace("a", b"x").is_err());
+        disk.crash();
+        disk.sync("a").unwrap();
+        assert!(disk.read("a").unwrap().unwrap().starts_with(b"one"));
     }
 
     #[test]

@@ -400,6 +400,20 @@ mod tests {
         assert_eq!(suspected(&blame, "ann", 1), []);
     }
 
+    #[test]
+    fn never_more_than_half_of_a_lab_rests() {
+        let mut blame = Blame::default();
+        let mut resting = vec![];
+        for there in 1..=4 {
+            for (user, job) in [("ann", 1), ("ben", 2)] {
+                (11..=20).for_each(|well| blame.succeeded(at(0), case(user, job, well, well)));
+                let judged = (0..3).map(|n| blame.failed(at(0), case(user, job, n, there), 4));
+                resting.extend(judged.filter_map(|it| it.rest).map(|_| there));
+            }
+        }
+        assert_eq!(resting, [1, 2]);
+    }
+
     const USERS: [&str; 3] = ["ann", "ben", "eva"];
 
     proptest! {

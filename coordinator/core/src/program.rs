@@ -35,6 +35,9 @@ use waits::Waits;
 
 use crate::negotiation::{Clock, Negotiations};
 
+/// A program whose store went back in time may have begun again so often since.
+const LIVES_LEFT_OUT: u32 = 1_000;
+
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Order {
@@ -395,6 +398,12 @@ impl Program {
         }
         self.happen(Happened::Drained(rank));
         self.drive_snapshot(now, snapshots::Event::Drained(rank));
+    }
+
+    /// What the store does not know may have gone on in later lives, whose ranks are
+    /// still about: their numbers are left out.
+    pub(crate) fn leave_lives_out(&mut self) {
+        self.life = Life(self.life.0.saturating_add(LIVES_LEFT_OUT));
     }
 
     /// The program begins a new life, at its last whole snapshot or at its

@@ -42,6 +42,9 @@ pub enum Change {
     Result { subprogram: SubprogramId, accepted: bool, finished: Box<Finished> },
     /// Fences below this may have been given out. One row.
     FencesReserved { below: Fence },
+    /// The store went back in time, and programs know more of what they did than
+    /// their journals; or they have all begun again. One row.
+    WentBack(bool),
     /// Something that happened to a program, from which its state is built
     /// anew. Key: `job`, `life`, `sequence`; number 0 begins a life, or says
     /// all of one so far: nothing that came before is needed from then on.
@@ -209,8 +212,8 @@ pub struct Restored {
     pub fences_below: Fence,
     /// The newest attempt, ended or not.
     pub newest: Fence,
-    /// The store is known to have been brought back from a copy: programs know more
-    /// of what they did than their journals.
+    /// The store is known to have gone back in time, and its programs have not begun
+    /// again: they know more of what they did than their journals.
     pub is_copy: bool,
     /// The highest number of any job, ended ones included.
     pub last_job: Option<JobId>,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gleaner_common::id::JobId;
-use gleaner_coordinator_core::{Change, Restored};
+use gleaner_coordinator_core::Restored;
 use gleaner_shell::identity::Authority;
 use rusqlite::Connection;
 
@@ -73,15 +73,6 @@ impl Store {
         self.writer
             .commit(&writes.iter().collect::<Vec<_>>())
             .map_err(|why| OpenStoreError::Unusable { path: self.path.clone(), why })
-    }
-
-    /// Commits the beginning of a generation: from now on it is no copy any more, but
-    /// what others may be copies of.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub(crate) fn begin(&mut self, generation: Change) -> Result<(), OpenStoreError> {
-        self.commit(&[Write::Change(generation), Write::Original])
     }
 
     /// A second, read-only connection.

@@ -37,8 +37,6 @@ pub(crate) enum Write {
     ForgetUploads {
         before: WallTime,
     },
-    /// What is to be done about a copy is done.
-    Original,
 }
 
 /// One row, its columns by name.
@@ -134,13 +132,13 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
                 | Change::ProgramEvent { .. }
                 | Change::Incarnation { .. }
                 | Change::Drained { .. }
+                | Change::WentBack(_)
                 | Change::ProgramOver { .. },
             )
             | Write::Record(_)
             | Write::Forget(_)
             | Write::Uploaded { .. }
-            | Write::ForgetUploads { .. }
-            | Write::Original => continue,
+            | Write::ForgetUploads { .. } => continue,
         };
         if let Some(earlier) = last.insert(row, position) {
             overtaken[earlier] = true;
@@ -198,6 +196,12 @@ fn apply(connection: &Connection, write: &Write) -> Done {
                 workstation: learned_key(row.workstation),
                 learned: row.bytes,
             }),
+            Change::WentBack(true) => {
+                put!(connection, "INSERT OR REPLACE INTO meta", { key: "is_copy", value: 1 })
+            }
+            Change::WentBack(false) => {
+                connection.execute("DELETE FROM meta WHERE key = 'is_copy'", []).map(drop)
+            }
             Change::ProgramOver { job } => end_program(connection, *job),
         },
         Write::Record(record) => put_record(connection, record),
@@ -213,9 +217,6 @@ fn apply(connection: &Connection, write: &Write) -> Done {
             .prepare_cached("DELETE FROM uploads WHERE at < :before")?
             .execute(named_params! { ":before": before.0 })
             .map(drop),
-        Write::Original => {
-            connection.execute("DELETE FROM meta WHERE key = 'is_copy'", []).map(drop)
-        }
     }
 }
 

@@ -34,6 +34,9 @@ struct Args {
     /// Simulated hours of labs to reach.
     #[arg(long)]
     hours: Option<f64>,
+    /// Steps of labs to reach.
+    #[arg(long)]
+    steps: Option<u64>,
     /// Minutes to take, five if nothing else is asked for.
     #[arg(long)]
     minutes: Option<f64>,
@@ -148,11 +151,12 @@ struct Campaign {
 }
 
 /// So many of the labs run twice, to see that they are equal.
-const TWICE_EVERY: u64 = 32;
+const TWICE_EVERY: u64 = 8;
 
 impl Campaign {
     fn new(args: Args) -> Result<Self, String> {
-        let asks = args.hours.is_some() || args.minutes.is_some() || args.seeds.is_some();
+        let amount = args.hours.is_some() || args.steps.is_some();
+        let asks = amount || args.minutes.is_some() || args.seeds.is_some();
         let minutes = args.minutes.or((!asks).then_some(5.0));
         Ok(Self {
             changes: args.lab.changes()?,
@@ -173,6 +177,7 @@ impl Campaign {
         self.stop.load(Ordering::Relaxed)
             || self.until.is_some_and(|until| Instant::now() >= until)
             || self.args.hours.is_some_and(|hours| table.hours() >= hours)
+            || self.args.steps.is_some_and(|steps| table.steps >= steps)
             || table.found.len() >= self.args.failures
     }
 
@@ -185,9 +190,9 @@ impl Campaign {
 
     fn try_one(&self, seed: u64, changes: &Changes) {
         let setting = draw(seed, changes);
-        let twice = seed.is_multiple_of(TWICE_EVERY);
+        let (twice, began) = (seed.is_multiple_of(TWICE_EVERY), Instant::now());
         let trial = if twice { run_twice(seed, &setting) } else { run(seed, setting) };
-        self.table().add(&trial, twice);
+        self.table().add(seed, &trial, twice, began.elapsed());
         if let Err(failure) = trial.outcome {
             eprintln!("seed {seed} fails, and is made small: {}", table::short(&failure.message));
             let (changes, failure) = shrink(seed, changes, &failure, self.args.shrink);
@@ -236,6 +241,10 @@ impl Campaign {
             println!("{}", table.json());
         } else {
             print!("{table}");
+        }
+        let short = self.args.hours.filter(|hours| table.hours() < *hours);
+        if let Some(hours) = short.filter(|_| table.found.is_empty()) {
+            eprintln!("{:.0} of {hours:.0} hours: there was no time for more", table.hours());
         }
         Ok(if table.found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -73,6 +73,8 @@ pub fn draw(seed: u64, changes: &Changes) -> Setting {
     setting.troubles = storm(&mut rng);
     setting.quiet_troubles = breeze(&mut rng, &setting.troubles);
     chances(&mut rng, &mut setting);
+    setting.config.quiet_beats_apart = quiet_beats_apart(seed);
+    later(&mut SmallRng::seed_from_u64(seed ^ 0x5EED_0001_A7E4), &mut setting);
     let Changes { rounds, hosts, submits, never, without } = changes;
     setting.rounds = rounds.unwrap_or(setting.rounds);
     setting.hosts = hosts.unwrap_or(setting.hosts);
@@ -125,14 +127,41 @@ fn config(rng: &mut SmallRng) -> Config {
     }
 }
 
+/// In most labs agents without guests say as little as if there were thousands of
+/// them: otherwise nearly every step would be one's beat in a lab that stands still.
+fn quiet_beats_apart(seed: u64) -> Duration {
+    let few = Config::default().quiet_beats_apart;
+    if seed % 8 == 1 { few } else { Duration::from_secs(10) }
+}
+
 /// Some of the troubles, each as seldom or as often as comes.
 fn storm(rng: &mut SmallRng) -> Troubles {
     let many = rng.random_range(0.1..0.7);
-    Trouble::ALL.into_iter().fold(Troubles::default(), |troubles, trouble| {
-        let every = 2.0 * 40.0f64.powf(rng.random());
-        let comes = rng.random_bool(many);
-        if comes { troubles.with(trouble, Duration::from_secs_f64(every)) } else { troubles }
-    })
+    let first = Trouble::ALL.into_iter().filter(|trouble| *trouble < LATER);
+    first.fold(Troubles::default(), |troubles, trouble| may_come(rng, many, troubles, trouble))
+}
+
+fn may_come(rng: &mut SmallRng, often: f64, troubles: Troubles, trouble: Trouble) -> Troubles {
+    let every = 2.0 * 40.0f64.powf(rng.random());
+    let comes = rng.random_bool(often);
+    if comes { troubles.with(trouble, Duration::from_secs_f64(every)) } else { troubles }
+}
+
+/// Troubles from this one on came to labs later: they are drawn by themselves, so that
+/// the labs of the corpus stay what they were.
+const LATER: Trouble = Trouble::DiskFull;
+
+fn later(rng: &mut SmallRng, setting: &mut Setting) {
+    let many = rng.random_range(0.0..0.6);
+    setting.collector_goes_back = rng.random_bool(0.5);
+    for trouble in Trouble::ALL.into_iter().filter(|trouble| *trouble >= LATER) {
+        setting.troubles = may_come(rng, many, std::mem::take(&mut setting.troubles), trouble);
+        let every = Duration::from_secs(rng.random_range(1_800..=20_000));
+        if setting.troubles.every(trouble).is_some() && rng.random_bool(0.5) {
+            let quiet = std::mem::take(&mut setting.quiet_troubles);
+            setting.quiet_troubles = quiet.with(trouble, every);
+        }
+    }
 }
 
 /// In between, the same ones come now and then, and owners to their machines.

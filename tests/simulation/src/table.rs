@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gleaner_simulation::{Changes, Failure, Invariant, Trial, Trouble};
 
@@ -25,7 +25,7 @@ pub(crate) struct Table {
     began: Instant,
     labs: u64,
     simulated_s: f64,
-    steps: u64,
+    pub(crate) steps: u64,
     attempts: u64,
     moves: u64,
     lost: u64,
@@ -33,6 +33,8 @@ pub(crate) struct Table {
     exercised: [u64; Invariant::ALL.len()],
     calm_permille: u64,
     waste_permille: u64,
+    /// And its seed.
+    slowest: (Duration, u64),
     pub(crate) found: Vec<Found>,
 }
 
@@ -50,11 +52,14 @@ impl Table {
             exercised: [0; _],
             calm_permille: 0,
             waste_permille: 0,
+            slowest: (Duration::ZERO, 0),
             found: vec![],
         }
     }
 
-    pub(crate) fn add(&mut self, trial: &Trial, twice: bool) {
+    pub(crate) fn add(&mut self, seed: u64, trial: &Trial, twice: bool, took: Duration) {
+        let times = if twice { 2 } else { 1 };
+        self.slowest = self.slowest.max((took / times, seed));
         for (sum, count) in self.exercised.iter_mut().zip(trial.exercised) {
             *sum += count;
         }
@@ -63,14 +68,13 @@ impl Table {
             Ok(outline) => outline,
             Err(failure) => return self.steps += failure.steps,
         };
-        let times = if twice { 2 } else { 1 };
-        self.simulated_s += outline.took.as_secs_f64() * times as f64;
-        self.steps += outline.steps * times;
+        self.simulated_s += outline.took.as_secs_f64() * f64::from(times);
+        self.steps += outline.steps * u64::from(times);
         self.attempts += outline.attempts as u64;
         self.moves += outline.went;
         self.lost += outline.lost;
         for (trouble, count) in &outline.faults {
-            *self.faults.entry(*trouble).or_default() += count * times;
+            *self.faults.entry(*trouble).or_default() += count * u64::from(times);
         }
         self.calm_permille = self.calm_permille.max(outline.calm_permille);
         self.waste_permille = self.waste_permille.max(outline.waste_permille);
@@ -121,6 +125,7 @@ impl Table {
             "exercised": exercised,
             "calm_permille_max": self.calm_permille,
             "waste_permille_max": self.waste_permille,
+            "slowest_lab": { "seed": self.slowest.1, "took_s": self.slowest.0.as_secs_f64() },
             "failures": failures.collect::<Vec<_>>(),
         })
     }
@@ -140,6 +145,8 @@ impl fmt::Display for Table {
             "longest calm, waste   {}, {} of a thousand",
             self.calm_permille, self.waste_permille
         )?;
+        let (took, seed) = self.slowest;
+        writeln!(f, "slowest lab           {:.1} s, seed {seed}", took.as_secs_f64())?;
         writeln!(f, "faults")?;
         for (trouble, count) in &self.faults {
             writeln!(f, "  {:20}{count}", trouble.name())?;

@@ -14,8 +14,8 @@ use gleaner_soak::run::{Length, Plan, run};
 
 /// Break a lab of real daemons again and again, and count what that costs.
 ///
-/// Exit code 0: nothing was lost, doubled, wrong or stuck, and no daemon panicked; 1:
-/// something was; 2: no lab could be had.
+/// Exit code 0: nothing was lost, doubled, wrong or stuck, every usage record was kept, no
+/// daemon panicked, and nothing grew with the faults; 1: something was; 2: no lab could be had.
 #[derive(Debug, Parser)]
 #[command(name = "glean-soak")]
 struct Options {
@@ -29,7 +29,7 @@ struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// How many workstations.
-    #[arg(long, value_name = "N", default_value_t = 6)]
+    #[arg(long, value_name = "N", default_value_t = 8)]
     hosts: usize,
     /// Seconds after the last fault in which everything must end.
     #[arg(long, value_name = "S", default_value_t = 180)]

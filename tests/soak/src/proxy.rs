@@ -85,8 +85,9 @@ impl Proxy {
             random: StdRng::seed_from_u64(seed),
             socket,
             to,
-            clients: vec![],
+            clients: BTreeMap::new(),
             known: BTreeMap::new(),
+            next: 0,
             delayed: BinaryHeap::new(),
         };
         Ok(Self { settings, thread: std::thread::spawn(move || relay.run()) })
@@ -100,8 +101,16 @@ impl Proxy {
     }
 }
 
-/// One client, by the number of its socket: who it is, and what speaks for it.
-type Client = (SocketAddr, UdpSocket);
+/// Who has not been heard for so long is forgotten: agents that begin anew have other
+/// ports, by the thousand.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+/// Who it is, and what speaks for it.
+struct Client {
+    from: SocketAddr,
+    socket: UdpSocket,
+    heard: Moment,
+}
 
 /// When it is due, and where.
 type Delayed = (Moment, Towards, usize, Vec<u8>);
@@ -117,8 +126,10 @@ struct Relay {
     random: StdRng,
     socket: UdpSocket,
     to: SocketAddr,
-    clients: Vec<Client>,
+    /// By a number that no two have.
+    clients: BTreeMap<usize, Client>,
     known: BTreeMap<SocketAddr, usize>,
+    next: usize,
     delayed: BinaryHeap<Reverse<Delayed>>,
 }
 
@@ -126,44 +137,62 @@ impl Relay {
     fn run(&mut self) -> Result<()> {
         let mut room = vec![0; DATAGRAM_BYTES_MAX];
         while !self.settings.stop.load(Ordering::Relaxed) {
-            self.wait()?;
+            let ready = self.wait()?;
             while let Some((length, from)) = nothing_yet(self.socket.recv_from(&mut room))? {
                 let client = self.client(from)?;
                 self.pass(Towards::Coordinator, client, room[..length].to_vec());
             }
-            for client in 0..self.clients.len() {
-                while let Some(length) = nothing_yet(self.clients[client].1.recv(&mut room))? {
+            for client in ready {
+                while let Some(length) = self.hear(client, &mut room)? {
                     self.pass(Towards::Agent, client, room[..length].to_vec());
                 }
             }
             self.send_delayed();
+            self.forget();
         }
         Ok(())
     }
 
-    fn wait(&self) -> Result<()> {
+    /// Gives the clients to whom something is sent.
+    fn wait(&self) -> Result<Vec<usize>> {
         let due = self.delayed.peek().map(|Reverse((at, ..))| at.since(Clock.now()));
         let nap = due.unwrap_or(NAP).min(NAP);
         let nap = Timespec { tv_sec: 0, tv_nsec: i64::from(nap.subsec_nanos()) };
-        let sockets = self.clients.iter().map(|(_, socket)| socket).chain([&self.socket]);
+        let sockets = self.clients.values().map(|client| &client.socket).chain([&self.socket]);
         let mut sockets: Vec<_> =
             sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
         match poll(&mut sockets, Some(&nap)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
+        let ready = self.clients.keys().zip(&sockets).filter(|(_, it)| !it.revents().is_empty());
+        Ok(ready.map(|(client, _)| *client).collect())
+    }
+
+    fn hear(&self, client: usize, room: &mut [u8]) -> Result<Option<usize>> {
+        self.clients.get(&client).map_or(Ok(None), |it| nothing_yet(it.socket.recv(room)))
+    }
+
+    fn forget(&mut self) {
+        let now = Clock.now();
+        self.clients.retain(|_, client| now.since(client.heard) < FORGOTTEN_AFTER);
+        let clients = &self.clients;
+        self.known.retain(|_, client| clients.contains_key(client));
     }
 
     fn client(&mut self, from: SocketAddr) -> Result<usize> {
-        if let Some(client) = self.known.get(&from) {
-            return Ok(*client);
+        let heard = Clock.now();
+        if let Some(known) = self.known.get(&from) {
+            self.clients.entry(*known).and_modify(|client| client.heard = heard);
+            return Ok(*known);
         }
         let socket = UdpSocket::bind((self.to.ip(), 0))?;
         socket.connect(self.to)?;
         socket.set_nonblocking(true)?;
-        self.clients.push((from, socket));
-        self.known.insert(from, self.clients.len() - 1);
-        Ok(self.clients.len() - 1)
+        self.next += 1;
+        self.clients.insert(self.next, Client { from, socket, heard });
+        self.known.insert(from, self.next);
+        Ok(self.next)
     }
 
     fn pass(&mut self, towards: Towards, client: usize, mut bytes: Vec<u8>) {
@@ -198,10 +227,10 @@ impl Relay {
 
     /// Who cannot be reached misses it, as everywhere.
     fn send(&self, towards: Towards, client: usize, bytes: &[u8]) {
-        let (from, socket) = &self.clients[client];
+        let Some(client) = self.clients.get(&client) else { return };
         let _ = match towards {
-            Towards::Coordinator => socket.send(bytes),
-            Towards::Agent => self.socket.send_to(bytes, from),
+            Towards::Coordinator => client.socket.send(bytes),
+            Towards::Agent => self.socket.send_to(bytes, client.from),
         };
     }
 }

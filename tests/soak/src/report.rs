@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::growth::Taken;
+use crate::growth::{Life, Taken, left};
 use crate::usage::Usage;
 use crate::witness::{Doubled, Late};
 
@@ -13,6 +13,8 @@ use crate::witness::{Doubled, Late};
 pub struct Report {
     pub seed: u64,
     pub hosts: usize,
+    /// Of all hosts.
+    pub places: usize,
     pub minutes: f64,
     /// How many were carried out, by kind.
     pub faults: BTreeMap<&'static str, u64>,
@@ -55,6 +57,8 @@ pub struct Report {
     pub usage: Usage,
     pub before: Taken,
     pub after: Taken,
+    /// Of each role the daemon that lived through most faults.
+    pub lives: BTreeMap<&'static str, Life>,
 }
 
 impl Report {
@@ -62,18 +66,33 @@ impl Report {
         self.faults.values().sum()
     }
 
-    /// Nothing lost, doubled, wrong or stuck, and nobody panicked.
+    /// Nothing lost, doubled, wrong or stuck, every usage record kept, nobody panicked, and
+    /// nothing that grows with the faults.
     pub fn is_good(&self) -> bool {
         self.failings().iter().all(|(_, count)| *count == 0)
     }
 
-    fn failings(&self) -> [(&'static str, usize); 5] {
+    /// What takes ever more, one line each.
+    fn growing(&self) -> Vec<String> {
+        let lives = self.lives.iter().filter(|(_, life)| life.grows());
+        let lives = lives.map(|(role, life)| {
+            let (memory, descriptors) = (life.memory_growth(), life.descriptor_growth());
+            format!(
+                "{role}: {memory:.0} bytes and {descriptors:.1} descriptors in a thousand faults"
+            )
+        });
+        lives.chain(left(&self.before, &self.after, self.all_faults(), self.places)).collect()
+    }
+
+    fn failings(&self) -> [(&'static str, usize); 7] {
         [
             ("lost", self.lost.len()),
             ("doubled", self.doubled.len()),
             ("wrong", self.wrong.len()),
             ("stuck", self.stuck.len()),
             ("panics", self.panics.len()),
+            ("usage records missed", usize::from(!self.usage.is_whole())),
+            ("growing", self.growing().len()),
         ]
     }
 
@@ -95,6 +114,7 @@ impl fmt::Display for Report {
         {
             lines.iter().try_for_each(|line| writeln!(f, "{name}: {line}"))?;
         }
+        self.growing().iter().try_for_each(|line| writeln!(f, "growing: {line}"))?;
         self.doubled.iter().try_for_each(|it| writeln!(f, "doubled: {it:?}"))?;
         self.late.iter().try_for_each(|it| writeln!(f, "late: {it:?}"))
     }
@@ -103,6 +123,10 @@ impl fmt::Display for Report {
 /// One line of the table.
 fn line(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {
     writeln!(f, "{name:<40} {value:>12}")
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 fn grown(
@@ -158,8 +182,7 @@ impl Report {
         grown(f, "taken", ["before", "after"])?;
         for role in self.before.memory_bytes.keys() {
             let of = |taken: &Taken| taken.memory_bytes.get(role).copied().unwrap_or(0);
-            let mib = both.map(|taken| format!("{:.1} MiB", of(taken) as f64 / f64::from(1 << 20)));
-            grown(f, &format!("memory of a {role}"), mib)?;
+            grown(f, &format!("memory of a {role}"), both.map(|taken| mib(of(taken))))?;
         }
         for role in self.before.descriptors.keys() {
             let of = |taken: &Taken| taken.descriptors.get(role).copied().unwrap_or(0);
@@ -169,6 +192,12 @@ impl Report {
         grown(f, "control groups", both.map(|taken| taken.cgroups))?;
         grown(f, "processes", both.map(|taken| taken.processes))?;
         grown(f, "zombies", both.map(|taken| taken.zombies))?;
-        grown(f, "outgoing", both.map(|taken| taken.outgoing))
+        grown(f, "outgoing", both.map(|taken| taken.outgoing))?;
+        self.lives.iter().try_for_each(|(role, life)| {
+            writeln!(f, "  the {role} that lived through {} faults", life.faults)?;
+            let memory = [life.first, life.last].map(|held| mib(held.memory_bytes));
+            grown(f, "  memory", memory)?;
+            grown(f, "  descriptors", [life.first, life.last].map(|held| held.descriptors))
+        })
     }
 }

@@ -10,7 +10,7 @@ use gleaner_common::time::Moment;
 use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
 
-use crate::growth::Taken;
+use crate::growth::{Taken, left};
 use crate::proxy::Proxy;
 use crate::report::Report;
 use crate::schedule::Schedule;
@@ -65,9 +65,6 @@ const RELAY_PORT: u16 = 4434;
 const NO_JUMPS: &str =
     "jumps of the wall clock: all processes of a machine have one, and ours is not the lab's alone";
 
-/// What this `glean` cannot do.
-const NO_BACKUPS: &str = "backups: this glean has no `coordinator backup`";
-
 /// `Err(missing)`: this machine does not allow such a lab.
 type Started = std::result::Result<World, String>;
 
@@ -80,9 +77,6 @@ pub fn run(plan: &Plan) -> Result<std::result::Result<Report, String>> {
         Ok(world) => world,
         Err(missing) => return Ok(Err(missing)),
     };
-    let backups = world.has_backups()?;
-    let skipped = [Some(NO_JUMPS), (!backups).then_some(NO_BACKUPS)];
-    let skipped = skipped.into_iter().flatten().map(str::to_owned).collect();
     let before = Taken::by(&world.lab);
     let watcher = Watcher::start(world.lab.hosts.iter().map(gleaner_lab::LabHost::data).collect());
     let begun = Clock.now();
@@ -90,13 +84,14 @@ pub fn run(plan: &Plan) -> Result<std::result::Result<Report, String>> {
     let minutes = Clock.now().since(begun).as_secs_f64() / 60.0;
     let calm = calm_down(plan, &mut world)?;
     let usage = usage(&mut world)?;
-    let after = Taken::by(&world.lab);
+    let places = plan.hosts * usize::from(PLACES);
+    let after = left_over(&mut world, &before, faults.values().sum(), places)?;
     let streams = watcher.stop()?;
     let panics = panics(&world.lab);
     if let Some(to) = &plan.keep {
         keep(to, &world, &streams).with_context(|| format!("cannot keep in {}", to.display()))?;
     }
-    let World { lab, proxy, user, keys, hung, deaths, .. } = world;
+    let World { lab, proxy, user, keys, hung, deaths, lives, .. } = world;
     let owners = Owners { keys: &keys, hung: &hung };
     let (relayed, met) = proxy.settings.counts();
     let settled = user.settle()?;
@@ -109,10 +104,11 @@ pub fn run(plan: &Plan) -> Result<std::result::Result<Report, String>> {
     Ok(Ok(Report {
         seed: plan.seed,
         hosts: plan.hosts,
+        places,
         minutes,
         faults,
         missed,
-        skipped,
+        skipped: vec![NO_JUMPS.to_owned()],
         datagrams: [relayed, met[0], met[1], met[2], met[3]],
         jobs,
         unheard,
@@ -138,6 +134,7 @@ pub fn run(plan: &Plan) -> Result<std::result::Result<Report, String>> {
         usage,
         before,
         after,
+        lives: lives.longest(),
     }))
 }
 
@@ -191,10 +188,14 @@ fn dial(lab: &mut Lab, relay: &str) -> Result<()> {
     Ok(())
 }
 
+/// So many faults lie between two looks at what the daemons hold.
+const LOOK_EVERY: u64 = 100;
+
 type Faults = BTreeMap<&'static str, u64>;
 
 fn trouble(plan: &Plan, world: &mut World, begun: Moment) -> Result<(Faults, u64)> {
     let (mut faults, mut missed, mut all) = (Faults::new(), 0, 0);
+    let mut due = begun;
     for (pause, fault) in Schedule::new(plan.seed, plan.hosts) {
         let is_over = match plan.length {
             Length::For(span) => Clock.now().since(begun) >= span,
@@ -203,9 +204,14 @@ fn trouble(plan: &Plan, world: &mut World, begun: Moment) -> Result<(Faults, u64
         if is_over {
             break;
         }
-        world.pass(pause)?;
+        // A fault that took long is made up for: the next ones come closer together.
+        due = due + pause;
+        world.pass(due.since(Clock.now()))?;
         if world.carry_out(fault)? {
             all += 1;
+            if all % LOOK_EVERY == 0 {
+                world.look(all);
+            }
             *faults.entry(fault.kind()).or_default() += 1;
         } else {
             missed += 1;
@@ -241,6 +247,21 @@ fn usage(world: &mut World) -> Result<Usage> {
             return Ok(usage);
         }
         world.pass(Duration::from_secs(1))?;
+    }
+}
+
+/// How long what has ended may take to be gone.
+const GONE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What stays, once everything has ended.
+fn left_over(world: &mut World, before: &Taken, faults: u64, places: usize) -> Result<Taken> {
+    let end = Clock.now() + GONE_PATIENCE;
+    loop {
+        let after = Taken::by(&world.lab);
+        if left(before, &after, faults, places).is_empty() || Clock.now() >= end {
+            return Ok(after);
+        }
+        world.pass(Duration::from_millis(500))?;
     }
 }
 

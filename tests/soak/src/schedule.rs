@@ -118,10 +118,16 @@ impl Fault {
 pub struct Schedule {
     random: StdRng,
     hosts: usize,
+    drawn: u64,
 }
 
-/// Between two faults, on average; several last at a time.
-const PAUSE_MS: std::ops::Range<u64> = 100..1_100;
+/// Between two faults of one host, on average: as many hosts have as many times more
+/// of them, and several last at a time.
+const PAUSE_MS: std::ops::Range<u64> = 600..8_000;
+
+/// In every second row of so many faults coordinator and collector live through all of
+/// them, so that what they hold can be seen to grow or not.
+const ERA: u64 = 1_000;
 
 /// How long a process stands still: from less than anybody notices to five leases.
 const STOPPED_S: (f64, f64) = (0.1, 15.0);
@@ -134,7 +140,7 @@ const BACK_S: (f64, f64) = (0.05, 4.0);
 
 impl Schedule {
     pub fn new(seed: u64, hosts: usize) -> Self {
-        Self { random: StdRng::seed_from_u64(seed), hosts }
+        Self { random: StdRng::seed_from_u64(seed), hosts, drawn: 0 }
     }
 
     /// Equally often in each part of the range, by its logarithm.
@@ -159,19 +165,23 @@ impl Schedule {
             }
             72..79 => Fault::FullDisk(self.disk(host), lasts),
             79..94 => Fault::Owner(host, self.random.random_range(1..8)),
-            94..97 => Fault::Drain { host, now: self.random.random(), span: lasts },
-            97 => Fault::Address(host),
-            98 => Fault::Backup,
-            _ if self.random.random_bool(0.5) => Fault::Restore(self.span(BACK_S)),
-            _ => Fault::Backup,
+            94..96 => Fault::Drain { host, now: self.random.random(), span: lasts },
+            96 => Fault::Address(host),
+            97..99 => Fault::Backup,
+            _ => Fault::Restore(self.span(BACK_S)),
         }
+    }
+
+    /// The last host is never hit by these: its agent lives through everything else.
+    fn mortal(&self, host: usize) -> usize {
+        if host + 1 == self.hosts { 0 } else { host }
     }
 
     fn kill(&mut self, host: usize) -> Fault {
         let back = self.span(BACK_S);
         let victim = match self.random.random_range(0..13) {
-            0..4 => Victim::Worker(host),
-            4..6 => Victim::Supervisor(host),
+            0..4 => Victim::Worker(self.mortal(host)),
+            4..6 => Victim::Supervisor(self.mortal(host)),
             6..10 => Victim::Keeper(host),
             10 => Victim::Coordinator,
             _ => Victim::Collector,
@@ -198,12 +208,26 @@ impl Schedule {
     }
 }
 
+/// What happens instead where coordinator and collector are to live.
+fn spared(fault: Fault) -> Fault {
+    match fault {
+        Fault::Kill(victim @ (Victim::Coordinator | Victim::Collector), span) => {
+            Fault::Stop(victim, span)
+        }
+        Fault::Restore(_) => Fault::Backup,
+        other => other,
+    }
+}
+
 impl Iterator for Schedule {
     type Item = (Duration, Fault);
 
     fn next(&mut self) -> Option<Self::Item> {
         let pause = Duration::from_millis(self.random.random_range(PAUSE_MS));
-        Some((pause, self.fault()))
+        let fault = self.fault();
+        let spares = self.drawn / ERA % 2 == 1;
+        self.drawn += 1;
+        Some((pause.div_f64(self.hosts as f64), if spares { spared(fault) } else { fault }))
     }
 }
 
@@ -229,5 +253,24 @@ mod tests {
             .iter()
             .filter_map(|it| if let Fault::Cut(host, _) = it { Some(host) } else { None });
         assert_eq!(cut.collect::<BTreeSet<_>>().len(), 4);
+    }
+
+    #[test]
+    fn who_is_to_be_seen_growing_is_not_killed() {
+        let faults: Vec<_> = Schedule::new(3, 4).take(4_000).map(|(_, fault)| fault).collect();
+        let kills = |of: &[Fault]| {
+            let victim = |it: &Fault| match it {
+                Fault::Kill(victim, _) => Some(*victim),
+                Fault::Restore(_) => Some(Victim::Coordinator),
+                _ => None,
+            };
+            of.iter().filter_map(victim).collect::<BTreeSet<_>>()
+        };
+        let central = [Victim::Coordinator, Victim::Collector];
+        assert!(central.iter().all(|it| kills(&faults[..1_000]).contains(it)));
+        assert!(central.iter().all(|it| !kills(&faults[1_000..2_000]).contains(it)));
+        let all = kills(&faults);
+        assert!(all.contains(&Victim::Worker(2)) && all.contains(&Victim::Keeper(3)));
+        assert!(!all.contains(&Victim::Worker(3)) && !all.contains(&Victim::Supervisor(3)));
     }
 }

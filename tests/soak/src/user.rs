@@ -44,7 +44,8 @@ struct Submitted {
     job: Job,
     /// When its user knew that it was accepted.
     at: Moment,
-    ended: bool,
+    /// When its user knew that it had.
+    ended: Option<Moment>,
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +89,7 @@ impl User {
     /// The jobs that have not ended, as far as is known, and what was asked for and
     /// is not done.
     pub fn open(&self) -> usize {
-        let jobs = locked(&self.shared.jobs).iter().filter(|job| !job.ended).count();
+        let jobs = locked(&self.shared.jobs).iter().filter(|job| job.ended.is_none()).count();
         jobs + locked(&self.shared.asks).len()
     }
 
@@ -97,7 +98,7 @@ impl User {
     pub fn went_back(&self, to: Moment) {
         let mut jobs = locked(&self.shared.jobs);
         jobs.retain(|job| job.at < to);
-        jobs.iter_mut().for_each(|job| job.ended = false);
+        jobs.iter_mut().for_each(|job| job.ended = job.ended.filter(|ended| *ended < to));
     }
 
     /// # Errors
@@ -156,7 +157,7 @@ impl AtWork {
     }
 
     fn look_at_jobs(&self, client: &BlockingClient) -> Result<()> {
-        let open = |job: &&Submitted| !job.ended;
+        let open = |job: &&Submitted| job.ended.is_none();
         let ids: Vec<_> = locked(&self.shared.jobs).iter().filter(open).map(|job| job.id).collect();
         for id in ids {
             // One that is not there will not end; at the end it counts as lost.
@@ -164,7 +165,9 @@ impl AtWork {
                 && row.summary.state.has_ended()
             {
                 let mut jobs = locked(&self.shared.jobs);
-                jobs.iter_mut().filter(|job| job.id == id).for_each(|job| job.ended = true);
+                jobs.iter_mut()
+                    .filter(|job| job.id == id)
+                    .for_each(|job| job.ended = Some(Clock.now()));
             }
         }
         Ok(())
@@ -174,7 +177,7 @@ impl AtWork {
         let (now, cancelled) = (Clock.now(), locked(&self.shared.cancelled).clone());
         let is_due = |job: &&Submitted| {
             let after = job.job.cancelled_after.filter(|_| !cancelled.contains(&job.job.number));
-            !job.ended && after.is_some_and(|after| now.since(job.at) > after)
+            job.ended.is_none() && after.is_some_and(|after| now.since(job.at) > after)
         };
         let due: Vec<_> = locked(&self.shared.jobs).iter().filter(is_due).cloned().collect();
         for job in due {
@@ -197,7 +200,7 @@ impl AtWork {
             match answer(client, &Request::Submit(Box::new(spec)))? {
                 Reply::Submitted(id) => {
                     let at = Clock.now();
-                    let submitted = Submitted { id, job, at, ended: false };
+                    let submitted = Submitted { id, job, at, ended: None };
                     locked(&self.shared.jobs).push(submitted);
                 }
                 // Full disks are a reason.
@@ -209,7 +212,7 @@ impl AtWork {
 
     fn unfinished(&self) -> u32 {
         let jobs = locked(&self.shared.jobs);
-        jobs.iter().filter(|job| !job.ended).map(|job| job.job.subprograms()).sum()
+        jobs.iter().filter(|job| job.ended.is_none()).map(|job| job.job.subprograms()).sum()
     }
 }
 

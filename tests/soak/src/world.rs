@@ -2,6 +2,7 @@
 //! them back when their time is over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::growth::worker;
+use crate::growth::{Lives, Taken, worker};
 use crate::proxy::Proxy;
 use crate::schedule::{Disk, Fault, Victim, Way, Weather};
 use crate::user::User;
@@ -71,6 +72,8 @@ pub struct World {
     pub agents_killed: u64,
     /// What was done when, for whoever looks for a cause.
     pub journal: Vec<String>,
+    /// What daemons hold as time goes on.
+    pub lives: Lives,
 }
 
 impl World {
@@ -90,6 +93,7 @@ impl World {
             deaths: vec![],
             agents_killed: 0,
             journal: vec![],
+            lives: Lives::default(),
         }
     }
 
@@ -135,6 +139,13 @@ impl World {
     fn after(&mut self, span: Duration, later: Later) {
         self.laters += 1;
         self.later.insert((Clock.now() + span, self.laters), later);
+    }
+
+    /// What is held after so many faults, for the report and for whoever waits for it.
+    pub fn look(&mut self, faults: u64) {
+        self.lives.look(&self.lab, faults);
+        let taken = serde_json::to_string(&Taken::by(&self.lab)).unwrap_or_default();
+        self.note(&format!("{faults} faults: {taken}"));
     }
 
     pub fn note(&mut self, what: &str) {
@@ -296,8 +307,9 @@ impl World {
                 Victim::Collector => &mut self.lab.collector,
                 _ => &mut self.lab.coordinator,
             };
-            let died = daemon.as_ref().map(|it| (it.expect_alive(), it.last_words()));
-            if let Some((Err(error), words)) = died {
+            let died =
+                daemon.as_ref().and_then(|it| Some((it.expect_alive().err()?, it.last_words())));
+            if let Some((error, words)) = died {
                 *daemon = None;
                 self.note(&format!("{victim:?} died: {error:#}"));
                 self.deaths.push(format!("{victim:?}: {error:#}: {words}"));
@@ -396,16 +408,6 @@ impl World {
 
     // ── backups ────────────────────────────────────────────────────────────
 
-    /// Can this `glean` make backups?
-    ///
-    /// # Errors
-    /// It cannot be run.
-    pub fn has_backups(&self) -> Result<bool> {
-        let asked = self.lab.run(&["coordinator", "backup", "--help"])?;
-        Ok(asked.status.success()
-            && String::from_utf8_lossy(&asked.stdout).contains("coordinator backup"))
-    }
-
     /// `glean coordinator .. FILE` with the lab's coordinator's configuration: did it?
     fn with_backup(&mut self, what: &[&str]) -> Result<bool> {
         let config = self.lab.dir().join("coordinator.toml").display().to_string();
@@ -423,7 +425,7 @@ impl World {
     }
 
     fn back_up(&mut self) -> Result<bool> {
-        if self.lab.coordinator.is_none() || !self.has_backups()? {
+        if self.lab.coordinator.is_none() {
             return Ok(false);
         }
         let begun = Clock.now();
@@ -440,9 +442,23 @@ impl World {
         let done = self.with_backup(&["restore"])?;
         if done {
             self.user.went_back(saved);
+            self.clear_replaced()?;
         }
         self.after(back, Later::Start(Victim::Coordinator));
         Ok(done)
+    }
+
+    /// What a restored store took the place of is kept beside it, for whoever wants it.
+    /// Nobody does here, and its disk is small.
+    fn clear_replaced(&self) -> Result<()> {
+        for entry in fs::read_dir(self.lab.coordinator_data())? {
+            let path = entry?.path();
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("replaced-"))
+            {
+                fs::remove_dir_all(path)?;
+            }
+        }
+        Ok(())
     }
 
     fn drain(&self, host: usize, drained: bool, now: bool) {

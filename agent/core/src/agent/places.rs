@@ -11,6 +11,7 @@ use std::time::Duration;
 use gleaner_common::amounts::Amounts;
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_common::job::{JobSpec, Limits, Outcome};
+use gleaner_common::reaction::Keep;
 use gleaner_common::time::{Moment, Spoken};
 use gleaner_common::wire::{AgentFrame, AttemptEvent, Blame, Finished, GuestState};
 
@@ -294,8 +295,10 @@ impl Agent {
         match word {
             Word::State(state) => self.report_state(fence, state, out),
             Word::WantsAway { keep } => {
-                // What came of a process that it has lost is not its result.
-                if let Some(attempt) = self.attempts.get_mut(&fence) {
+                // What came of a process that it has lost is not its result. One with
+                // something to keep has its process, or what that came to.
+                let lost = (keep == Keep::Nothing).then(|| self.attempts.get_mut(&fence));
+                if let Some(attempt) = lost.flatten() {
                     attempt.collected = None;
                 }
                 self.say(wants_away(keep), out);

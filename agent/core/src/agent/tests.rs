@@ -490,6 +490,20 @@ fn a_result_that_is_still_staged_leaves_its_place_and_survives_the_owner() {
     assert_eq!(finished.stdout, Printed::Inline(b"out".to_vec()));
 }
 
+/// What was brought was thrown away with the wish to leave, and awaited for ever.
+#[test]
+fn an_owner_who_comes_while_it_is_found_out_how_a_guest_ended_loses_no_result() {
+    let mut agent = running(4);
+    let (fence, place) = (Fence::of(1), place_of(&agent, 1));
+    let _ = agent.handle(at(1), Event::Keeper(place, KeeperEvent::Ended { last: false }));
+    let _ = agent.handle(at(1), Event::Collected { fence, left: Left::default() });
+    assert!(said(&agent.handle(at(2), typed())).contains(&"#1 wants away: State".to_owned()));
+    let exit = Box::new(Exit { left: None, ..exit(Outcome::Succeeded) });
+    let effects = agent.handle(at(2), guest(1, guest::Event::Exited { exit, stays: false }));
+    let finished = |it: &Effect| matches!(it, Effect::Send(AgentFrame::Attempt(AttemptEvent::Finished(it))) if it.fence == fence);
+    assert!(effects.iter().any(finished), "{effects:?}");
+}
+
 #[test]
 fn input_files_are_fetched_once_and_hold_up_nobody_else() {
     let mut agent = agent(1);

@@ -82,7 +82,10 @@ impl Collector {
     /// A stream, until nothing is left to be sent.
     fn hears_all(&mut self, disk: &mut SimulatedDisk, spool: &mut Spool) -> Vec<Note> {
         let (mut exchange, mut notes) = (Exchange::default(), vec![]);
+        let mut frames = 0;
         while let Some(frame) = exchange.next_frame(spool) {
+            frames += 1;
+            assert!(frames < 1_000, "the same goes round for ever");
             let reply = self.answer(frame);
             notes.extend(exchange.hear(disk, spool, reply, life(99)).unwrap());
         }

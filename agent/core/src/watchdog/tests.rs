@@ -254,6 +254,18 @@ fn guests_stand_still_at_the_leases_end_and_are_killed_soon_after() {
     assert_eq!(dog.handle(ms(500), Event::Says(None)), Some(Order::Thaw));
 }
 
+/// The worker heard of it, and hung before it had looked at its sensors.
+#[test]
+fn a_renewed_lease_puts_the_kill_off() {
+    let mut dog = Watchdog::default();
+    assert_eq!(dog.handle(ms(0), Event::Says(vouch(0, 90))), None);
+    assert_eq!(dog.handle(ms(5), Event::Stopped(vouch(0, 90))), Some(Order::Freeze));
+    assert_eq!(dog.handle(ms(6), Event::Says(vouch(0, 300))), None);
+    assert_eq!(dog.deadline(), Some(ms(350)));
+    assert_eq!(dog.handle(ms(140), Event::Says(vouch(0, 300))), None);
+    assert_eq!(dog.handle(ms(350), Event::Says(vouch(0, 300))), Some(Order::Kill));
+}
+
 #[test]
 fn a_beat_is_said_when_it_is_news() {
     assert!(!is_news(None, None));

@@ -184,6 +184,12 @@ impl Keeper {
         }
     }
 
+    /// Is there a report that nobody has received?
+    pub fn has_report(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&now)).is_ok_and(|n| n > 0)
+    }
+
     /// Waits for a report.
     ///
     /// # Errors

@@ -301,6 +301,9 @@ impl Keeper {
         if let Some(why) = self.unfit.clone() {
             return self.cannot_start(fence, why, true);
         }
+        if self.sandbox.is_staged() {
+            self.report(&Report::Began { fence })?;
+        }
         let spawned = self.spawn(start);
         // The guest's alone: its end must show when the guest has gone.
         self.pipes.clear();

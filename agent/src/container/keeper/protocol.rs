@@ -151,6 +151,11 @@ pub enum Report {
     Ready {
         missing: Vec<String>,
     },
+    /// A guest that can move is about to be started: from now on that it is not there
+    /// means that it has ended, whose report is on its way.
+    Began {
+        fence: Fence,
+    },
     Ended(Box<Ended>),
     /// The guest is there, whole, and stands still.
     Landed {

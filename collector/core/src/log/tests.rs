@@ -231,6 +231,22 @@ fn what_an_opened_log_contains_outlasts_a_crash() {
     }
 }
 
+/// Who syncs the last segment is answered for those that it filled before.
+#[test]
+fn what_was_written_before_the_next_segment_was_begun_outlasts_a_crash() {
+    for seed in 0..20 {
+        let mut disk = SimulatedDisk::new(seed);
+        let mut log = open(&mut disk).0.with_segment_bytes_max(200);
+        for sequence in 1..=10 {
+            log.append(&mut disk, &[record(sequence, sequence, Cause::Tty)]).unwrap();
+        }
+        log.sync(&mut disk).unwrap();
+        assert!(segments(&mut disk).len() > 2);
+        disk.crash();
+        assert_eq!(read(&mut disk).0, (1..=10).collect::<Vec<_>>(), "seed {seed}");
+    }
+}
+
 #[test]
 fn numbers_without_records_leave_a_gap_that_shows_also_at_the_end() {
     let mut disk = log_of(3, SEGMENT_BYTES_MAX);

@@ -32,11 +32,6 @@ struct Hello {
 /// Of so many unknown attempts each workstation's are named.
 const UNKNOWN_MAX: usize = 256;
 
-/// Agents without guests are heard so many times a second together, at most: a
-/// thousand of them notice that a coordinator died as soon as they would with
-/// guests, and ten thousand cost no more than with `heartbeat_without_guests`.
-const BEATS_PER_S: u32 = 500;
-
 impl Core {
     pub(super) fn heard(&mut self, draft: &mut Draft, from: Link, frame: AgentFrame) {
         let id = from.workstation;
@@ -174,8 +169,8 @@ impl Core {
     /// How often agents without guests are heard: the more often the fewer there
     /// are. One hears nothing of a coordinator that died until it says something.
     fn quiet_beat(&self) -> Duration {
-        let fair = Duration::from_secs(1) * u32::try_from(self.pool.len()).unwrap_or(u32::MAX)
-            / BEATS_PER_S;
+        let agents = u32::try_from(self.pool.len()).unwrap_or(u32::MAX);
+        let fair = self.config.quiet_beats_apart.saturating_mul(agents);
         fair.max(self.config.heartbeat).min(self.config.heartbeat_without_guests)
     }
 
@@ -197,6 +192,8 @@ impl Core {
             }
             let below = self.fences.begin_after(seen, draft.wall);
             draft.change(Change::FencesReserved { below });
+            draft.change(Change::WentBack(true));
+            self.went_back = true;
             let programs = self.jobs.iter().filter(|(_, job)| job.program.is_some());
             self.outdated.extend(programs.map(|(id, _)| (*id, WENT_BACK)));
         }

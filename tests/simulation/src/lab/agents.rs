@@ -5,7 +5,7 @@ use std::time::Duration;
 use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::guest::Effect;
 use gleaner_agent_core::occupancy::Observation;
-use gleaner_common::id::SubprogramId;
+use gleaner_common::id::{Fence, SubprogramId};
 use gleaner_common::program::RankOffer;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, Printed};
 
@@ -18,6 +18,9 @@ impl Lab {
     pub(super) fn agent_starts(&mut self, id: u32) {
         let index = id as usize - 1;
         if self.hosts[index].agent.is_none() {
+            if !self.usage.agent_starts(index) {
+                return self.agent_loses_power(index);
+            }
             let effects = self.hosts[index].start(self.now);
             self.apply(index, effects);
             let after = self.delay();
@@ -89,6 +92,7 @@ impl Lab {
             }
             Local::Streams(number) => self.streams_on(index, number),
             Local::Late(fence) => self.drop_late(index, fence),
+            Local::Usage(what) => self.usage_at_agent(index, what),
         }
     }
 
@@ -149,7 +153,7 @@ impl Lab {
                 self.plan_here(index, after, Local::Tell(Event::Staged(job)));
             }
             Effect::Send(frame) => self.send_up(index, frame),
-            Effect::Record(_) => self.recorded(index),
+            Effect::Record(transition) => self.recorded(index, transition),
             Effect::Discard { .. }
             | Effect::Abandon { .. }
             | Effect::PersistPause(_)
@@ -160,12 +164,12 @@ impl Lab {
 
     pub(super) fn script_of(
         &mut self,
-        id: SubprogramId,
+        (id, fence): (SubprogramId, Fence),
         rank: &RankOffer,
     ) -> (Script, Option<Image>) {
-        let program = self.store.jobs[&id.job].spec.program;
+        let program = self.store.jobs.get(&id.job).and_then(|job| job.spec.program);
         let bag = program.is_some_and(|spec| spec.checkpoint_every.is_none());
-        let kept = self.cuts.begin(&self.store, id, rank.life, rank.cut);
+        let kept = self.cuts.begin(&self.store, (id, fence), rank.life, rank.cut);
         kept.unwrap_or_else(|| (Script::new(id.job, id.index, rank.life, bag), None))
     }
 
@@ -196,13 +200,6 @@ impl Lab {
         let (source, ago) = ("pts/1".to_owned(), Duration::ZERO);
         self.hosts[index].typed(self.now);
         self.tell(index, Event::Observed(Observation::Input { source, ago }));
-    }
-}
-
-impl Lab {
-    /// Where the spool plugs in: a transition is to be kept, and delivered once.
-    fn recorded(&mut self, index: usize) {
-        self.hosts[index].recorded += 1;
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use gleaner_coordinator_core::Change;
+use gleaner_coordinator_core::{Change, SchedulerConfig};
 
 use super::Lab;
 use super::host::Host;
@@ -12,6 +12,9 @@ use super::setting::Setting;
 /// QUIC's idle timeout, as production has it: how long a connection whose other
 /// end is silent is believed in.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// By then both ends of a connection that broke know, and there is another.
+pub(super) const RECONNECTED: Duration = Duration::from_secs(2 * 30 + 15);
 
 /// The longest that a workstation rests after it has refused something.
 const REST_MAX: Duration = Duration::from_secs(64);
@@ -57,7 +60,11 @@ impl Lab {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only new jobs are looked for")]
     pub(super) fn calm_bound(&self) -> Duration {
         let setting = &self.setting;
-        let places: usize = self.hosts.iter().map(Host::usable).sum();
+        let all: usize = self.hosts.iter().map(Host::usable).sum();
+        // Other policies than the default one may give a bag what was free when it
+        // began, and never more: one place, and nobody else any.
+        let grows = setting.config.scheduler.policy == SchedulerConfig::default().policy;
+        let places = if grows { all } else { 1 };
         let (mut runs, mut longest) = (0, 0);
         let unwritten = self.pending.iter().flat_map(|step| &step.changes);
         let unwritten = unwritten.filter_map(|change| match change {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gleaner_common::time::Moment;
 
-const MILLION: i128 = 1_000_000;
+const MILLION: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
@@ -17,15 +17,19 @@ pub(crate) struct Clock {
 impl Clock {
     /// What it shows.
     pub(crate) fn reads(self, at: Moment) -> Moment {
-        let own = i128::from(at.0) + i128::from(at.0) * i128::from(self.ppm) / MILLION;
-        Moment(u64::try_from(own).unwrap_or(u64::MAX)) + self.offset
+        let ppm = self.ppm.unsigned_abs();
+        let off = at.0 / MILLION * ppm + at.0 % MILLION * ppm / MILLION;
+        let own = if self.ppm < 0 { at.0 - off } else { at.0.saturating_add(off) };
+        Moment(own) + self.offset
     }
 
     /// When it will show that: the first moment at which it has come so far.
     pub(crate) fn when(self, shows: Moment) -> Moment {
-        let own = i128::from((shows - self.offset).0);
-        let about = own * MILLION / (MILLION + i128::from(self.ppm));
-        let mut at = Moment(u64::try_from(about).unwrap_or(u64::MAX).saturating_sub(2));
+        let own = (shows - self.offset).0;
+        let rate = MILLION.saturating_add_signed(self.ppm);
+        let about =
+            (own / rate).saturating_mul(MILLION).saturating_add(own % rate * MILLION / rate);
+        let mut at = Moment(about.saturating_sub(2));
         while self.reads(at) < shows && self.offset < shows.since(Moment::ZERO) {
             at.0 += 1;
         }

@@ -111,10 +111,13 @@ impl Lab {
             .any(|guest| guest.fence == at.fence && guest.state == GuestState::Leaving);
         let now = self.now;
         let place = self.place(index, at.place);
+        // One that has ended is not there either, but is known to have begun.
+        let is_gone = place.process.is_none();
         let begun = place.process.as_ref().is_some_and(|process| process.begun);
         let staged = place.keeper.is_some_and(|keeper| keeper.staged);
         let look = match (place.stands(now), is_between) {
             _ if fails => Look::Failed("no such file".to_owned()),
+            _ if staged && is_gone => Look::Between,
             _ if staged && !begun => Look::NotBegun,
             (false, _) => Look::Restless,
             (true, true) => Look::Between,
@@ -411,7 +414,10 @@ impl Lab {
             self.tell_guest(index, at.fence, guest::Event::CannotLeave(reason));
             return self.tell_guest(index, at.fence, guest::Event::CarryingEnded);
         }
-        let stands = place.standing(now).map(|it| it.number);
+        // A keeper that is no stage is not looked into, and may not have begun it.
+        let is_still = place.stands(now);
+        let process = place.process.as_ref().filter(|it| it.begun || !staged);
+        let stands = process.filter(|it| is_still && !it.killed).map(|it| it.number);
         assert!(stands.is_some() != without_process, "carried while it runs: {place:?}");
         assert!(!without_process || packed.is_some(), "nothing is carried: {place:?}");
         let guest = place.guest.as_ref().expect("it is there");

@@ -19,6 +19,8 @@ use super::{Lab, Local};
 pub(crate) struct Cuts {
     staged: BTreeMap<ContentHash, (Script, Option<Image>)>,
     gone: BTreeSet<ContentHash>,
+    /// How often the store went back.
+    selves: u32,
     /// Ranks that began with a part.
     pub(crate) begun: u64,
 }
@@ -33,19 +35,38 @@ impl Cuts {
         self.gone.extend(parts);
     }
 
+    /// The store went back: what it goes back to was kept with it, and what comes now
+    /// is something else.
+    pub(super) fn come_back(&mut self, store: &Store) {
+        self.selves += 1;
+        for part in store.cuts.values().flatten() {
+            self.gone.remove(part);
+        }
+    }
+
+    fn hash_of(&self, script: &Script, snapshot: Snapshot) -> ContentHash {
+        let mut hash = [0; 32];
+        let of = [script.job.0, script.rank, script.life.0, snapshot.0, self.selves];
+        for (bytes, number) in hash.chunks_exact_mut(4).zip(of) {
+            bytes.copy_from_slice(&number.to_be_bytes());
+        }
+        ContentHash(hash)
+    }
+
     /// A rank of the present life begins with its part of the last whole
     /// snapshot, or, if there is none, from nothing.
     pub(super) fn begin(
         &mut self,
         store: &Store,
-        id: SubprogramId,
+        (id, fence): (SubprogramId, Fence),
         life: Life,
         cut: Option<ContentHash>,
     ) -> Option<(Script, Option<Image>)> {
         let kept = store.cuts.get(&id.job).map(Vec::as_slice).unwrap_or_default();
         let part = kept.iter().find(|part| self.staged[part].0.rank == id.index).copied();
-        let progress = &store.jobs[&id.job].progress;
-        let is_wanted = progress.life == life && !progress.state.has_ended();
+        let progress = store.jobs.get(&id.job).map(|job| &job.progress);
+        let is_wanted = store.attempts.contains_key(&fence)
+            && progress.is_some_and(|it| it.life == life && !it.state.has_ended());
         if is_wanted {
             assert_eq!(cut, part, "{id} begins somewhere else than the others");
         }
@@ -72,7 +93,7 @@ impl Lab {
         let Script { job, rank, life, .. } = endpoint.script;
         let said = if endpoint.ended.is_some() {
             let script = Script::new(job, rank, life, false);
-            let part = hash_of(&script, snapshot);
+            let part = self.cuts.hash_of(&script, snapshot);
             self.cuts.staged.insert(part, (script, None));
             cut_frame(fence, life, (snapshot, part))
         } else if endpoint.is_set_going() {
@@ -81,7 +102,7 @@ impl Lab {
             }
             match endpoint.way_back() {
                 Ok(image) if !fails => {
-                    let part = hash_of(&endpoint.script, snapshot);
+                    let part = self.cuts.hash_of(&endpoint.script, snapshot);
                     endpoint.script.cut = Some((snapshot, part));
                     self.cuts.staged.insert(part, (endpoint.script.clone(), image));
                     cut_frame(fence, life, (snapshot, part))
@@ -106,13 +127,4 @@ pub(super) fn cut_frame(
     (snapshot, part): (Snapshot, ContentHash),
 ) -> AgentFrame {
     frame(fence, life, &FromRank::Cut { snapshot, part, size_bytes: 100 })
-}
-
-fn hash_of(script: &Script, snapshot: Snapshot) -> ContentHash {
-    let mut hash = [0; 32];
-    let of = [script.job.0, script.rank, script.life.0, snapshot.0];
-    for (bytes, number) in hash.chunks_exact_mut(4).zip(of) {
-        bytes.copy_from_slice(&number.to_be_bytes());
-    }
-    ContentHash(hash)
 }

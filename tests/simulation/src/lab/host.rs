@@ -63,8 +63,6 @@ pub(crate) struct Host {
     pub(crate) owner_here: bool,
     typed: Option<Moment>,
     pub(crate) paused: bool,
-    /// Transitions of this life of its agent.
-    pub(crate) recorded: u64,
     cores: u16,
 }
 
@@ -117,7 +115,6 @@ impl Host {
             owner_here: false,
             typed: None,
             paused: false,
-            recorded: 0,
             cores,
         }
     }

@@ -14,6 +14,8 @@ mod agents;
 mod bound;
 mod clock;
 mod container;
+mod coordinator;
+mod copies;
 mod cuts;
 mod history;
 mod host;
@@ -28,7 +30,9 @@ mod router;
 mod setting;
 mod stops;
 mod store;
+mod submissions;
 mod troubles;
+mod usage;
 mod witness;
 
 use std::cell::Cell;
@@ -37,20 +41,19 @@ use std::time::Duration;
 
 use gleaner_agent_core::agent;
 use gleaner_agent_core::guest::{self, GuestAt, Start};
-use gleaner_common::id::{ContentHash, Fence, JobId, PlaceId, WorkstationId};
-use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Patience, Reaction, StagedFile};
-use gleaner_common::program::ProgramSpec;
+use gleaner_common::id::{Fence, JobId, PlaceId, WorkstationId};
+use gleaner_common::job::Outcome;
 use gleaner_common::report::SubprogramState;
-use gleaner_common::shape::Shape;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame};
-use gleaner_coordinator_core::{Answer, Change, Core, Effect, Event, Link, RequestId, Step};
+use gleaner_coordinator_core::{Core, Event, Link, Step};
 use gleaner_program_core::address::Snapshot;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use self::agenda::Agenda;
 use self::clock::Clock;
+use self::copies::Copies;
 use self::cuts::Cuts;
 use self::history::History;
 use self::host::Host;
@@ -67,10 +70,8 @@ pub use self::setting::{Setting, Troubles};
 use self::store::Store;
 use self::troubles::Chances;
 pub use self::troubles::Trouble;
+use self::usage::{AtAgent, OnTheWay, Usage};
 use self::witness::Witness;
-
-/// After how many steps the scheduler's counts are compared with the pool's.
-const CHECK_PLACES_EVERY: u64 = 16;
 
 thread_local! {
     static LAST_SEEN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
@@ -109,6 +110,7 @@ pub(crate) enum Happening {
     Commit(u64),
     Submit,
     Cancel,
+    Usage(OnTheWay),
     /// In this weather.
     Trouble(Trouble, u64),
 }
@@ -167,6 +169,7 @@ pub(crate) enum Local {
     /// More of a guest comes, or nobody has expected it.
     Streams(u64),
     Late(Fence),
+    Usage(AtAgent),
 }
 
 pub struct Lab {
@@ -193,6 +196,8 @@ pub struct Lab {
     commits_from: Moment,
     witness: Witness,
     cuts: Cuts,
+    copies: Copies,
+    usage: Usage,
     /// Guests on their way, by their carriers' numbers.
     streams: BTreeMap<u64, Stream>,
     /// The next number of a keeper, a process or a carrier.
@@ -229,6 +234,7 @@ impl Lab {
             Host::new(id, sizes, clocks[id as usize], setting.owner_quiet)
         };
         let hosts = (1..=setting.hosts).map(&mut host).collect();
+        let usage = Usage::new(seed, &setting);
         let mut lab = Self {
             witness: Witness::new(setting.check_all_every),
             setting,
@@ -250,6 +256,8 @@ impl Lab {
             pending: VecDeque::new(),
             commits_from: Moment::ZERO,
             cuts: Cuts::default(),
+            copies: Copies::default(),
+            usage,
             streams: BTreeMap::new(),
             numbers: 0,
             images: 0,
@@ -266,6 +274,7 @@ impl Lab {
             waste_part: 0.0,
         };
         lab.plan(Duration::ZERO, Happening::CoordinatorStarts);
+        lab.plan(Duration::ZERO, Happening::Usage(OnTheWay::CollectorStarts));
         for id in 1..=lab.setting.hosts {
             lab.plan(Duration::from_millis(u64::from(id)), Happening::AgentStarts(id));
         }
@@ -277,6 +286,7 @@ impl Lab {
         for round in 0..self.setting.rounds {
             self.storm();
             self.calm();
+            self.usage_comes();
             if round + 1 < self.setting.rounds {
                 self.quiet();
             }
@@ -452,6 +462,7 @@ impl Lab {
             Happening::Commit(life) if life == self.life => self.commit(),
             Happening::Submit => self.submit(),
             Happening::Cancel => self.cancel(),
+            Happening::Usage(what) => self.usage_on_the_way(what),
             Happening::Trouble(trouble, of) if of == self.weather => self.trouble(trouble),
             Happening::Commit(_) | Happening::Trouble(..) => {}
         }
@@ -464,212 +475,6 @@ impl Lab {
         let index = index_of(from.workstation);
         let is_there = self.hosts[index].link == Some(from);
         (self.setting.killer && job == JobId(1) && is_there).then_some(index)
-    }
-
-    // ── the coordinator ────────────────────────────────────────────────────
-
-    fn coordinator_starts(&mut self) {
-        let mut restored = self.store.restored(self.setting.hosts);
-        let change = restored.begin_generation(self.wall());
-        self.store.commit(&Step { changes: vec![change], ..Step::default() }, self.calm);
-        let own = self.clock.reads(self.now);
-        let core = Core::restore(own, self.wall(), self.setting.config.clone(), restored);
-        self.witness.check_restored(&core, &self.store);
-        self.core = Some(core);
-        self.commits_from = self.now;
-    }
-
-    fn handle(&mut self, event: Event) {
-        let (now, wall) = (self.clock.reads(self.now), self.wall());
-        let Some(core) = &mut self.core else { return };
-        let step = core.handle(now, wall, event);
-        self.take_step(step);
-    }
-
-    fn take_step(&mut self, step: Step) {
-        let core = self.core.as_ref().expect("somebody made this step");
-        let own = self.clock.reads(self.now);
-        self.witness.check_placements(own, core, &self.store, &step);
-        if self.history.steps.is_multiple_of(CHECK_PLACES_EVERY) {
-            let agree = core.check_places();
-            holds!(CountersAgree, agree.is_ok(), "the scheduler and the pool: {agree:?}");
-        }
-        self.count_turns(&step);
-        // A heartbeat is acknowledged whatever the disk does.
-        let is_ack = |effect: &Effect| {
-            matches!(effect, Effect::Send { frame: CoordinatorFrame::HeartbeatAck { .. }, .. })
-        };
-        if step.changes.is_empty() && step.effects.iter().all(is_ack) {
-            return step.effects.into_iter().for_each(|effect| self.carry_out(effect));
-        }
-        if self.pending.is_empty() {
-            let gap = Duration::from_micros(self.rng.random_range(200..6_000));
-            self.plan(gap, Happening::Commit(self.life));
-        }
-        self.pending.push_back(step);
-    }
-
-    /// In the order of the changes: of those who wait, each sees the first job's
-    /// attempts that begin before its own.
-    fn count_turns(&mut self, step: &Step) {
-        if self.setting.crowd.is_none() {
-            return;
-        }
-        for change in &step.changes {
-            if let Change::Job(record) = change {
-                self.waits.insert(record.job);
-            }
-            // Whoever has been cancelled waits no more.
-            if let Change::Progress(progress) = change
-                && progress.state.has_ended()
-            {
-                self.waits.remove(&progress.job);
-            }
-            let Change::Attempt(attempt) = change else { continue };
-            if attempt.end.is_some() || attempt.coming.is_some() {
-                continue;
-            }
-            let job = attempt.subprogram.job;
-            self.waits.remove(&job);
-            for waits in self.waits.iter().filter(|_| job == JobId(1)) {
-                *self.turns_waited.entry(*waits).or_default() += 1;
-            }
-        }
-    }
-
-    /// All steps so far in one go, then what they want to be done.
-    fn commit(&mut self) {
-        if self.now < self.commits_from {
-            return self.plan_at(self.commits_from, Happening::Commit(self.life));
-        }
-        let steps = std::mem::take(&mut self.pending);
-        for step in &steps {
-            self.store.commit(step, self.calm);
-            for change in &step.changes {
-                // What has ended may run no more.
-                if let Change::Attempt(record) = change {
-                    self.hosts.touch(index_of(record.workstation));
-                }
-            }
-        }
-        for effect in steps.into_iter().flat_map(|step| step.effects) {
-            self.carry_out(effect);
-        }
-    }
-
-    fn carry_out(&mut self, effect: Effect) {
-        match effect {
-            Effect::Send { to, frame } => {
-                if let CoordinatorFrame::Offer(offer) = &frame {
-                    let placed = &self.store.attempts[&offer.fence];
-                    assert_eq!(
-                        (placed.subprogram, placed.workstation),
-                        (offer.subprogram, to.workstation)
-                    );
-                }
-                if let CoordinatorFrame::Riders { fences } = &frame {
-                    self.shared += u64::from(!fences.is_empty());
-                }
-                if let CoordinatorFrame::Cancel { fence } = frame {
-                    self.witness.cancels(&self.hosts, &self.store, index_of(to.workstation), fence);
-                }
-                self.send_down(to, frame);
-            }
-            Effect::Refuse { link, .. } | Effect::Replace(link) => self.cut(link),
-            Effect::Answer { answer: Answer::Submitted(job), .. } => {
-                let is_kept = self.store.jobs.contains_key(&job);
-                holds!(AcknowledgedDurable, is_kept, "job {job} was answered before it was kept");
-                self.accepted.insert(job);
-            }
-            Effect::Progress(summary) => self.witness.progressed(&summary),
-            Effect::Answer { answer: Answer::Cancelled(_) | Answer::No(_), .. }
-            | Effect::WentBack { .. }
-            | Effect::Unknown { .. } => {}
-            Effect::Unneeded(parts) => self.cuts.drop(parts, &self.store),
-        }
-    }
-
-    fn submit(&mut self) {
-        if self.core.is_none() {
-            // The user tries again.
-            return self.plan(Duration::from_secs(1), Happening::Submit);
-        }
-        self.submitted += 1;
-        self.due_jobs -= 1;
-        let count = self.rng.random_range(1..=self.setting.subprograms_max);
-        let mut spec = JobSpec::new(
-            vec!["work".into(), "{i}".into()],
-            IndexRange { first: 3, last: 3 + (count - 1) * 2, step: 2 },
-        );
-        spec.retries = self.rng.random_range(0..4);
-        let reaction = [Reaction::Renice, Reaction::Suspend, Reaction::Retreat, Reaction::Migrate];
-        spec.on_busy = OnBusy {
-            reaction: reaction[self.rng.random_range(0..4)],
-            patience: Patience::For(Duration::from_secs(self.rng.random_range(1..20))),
-            then: [Reaction::Retreat, Reaction::Migrate][self.rng.random_range(0..2)],
-        };
-        if self.rng.random_bool(self.setting.programs) {
-            let ranks = self.rng.random_range(1..=4).min(self.places());
-            spec.indexes = IndexRange { first: 0, last: ranks - 1, step: 1 };
-            let checkpoint_every = self.rng.random_bool(0.5).then_some(Duration::from_secs(2));
-            let (ranks_max, increases) = (ranks + 2, self.rng.random_bool(0.3));
-            let program = ProgramSpec { ranks_max, increases, ..ProgramSpec::default() };
-            spec.program = Some(ProgramSpec { checkpoint_every, ..program });
-            // On so many places at least: its ranks share them.
-            let min = increases.then(|| self.rng.random_range(1..=ranks));
-            spec.shape = Shape { min, ..Shape::default() };
-            if self.rng.random_bool(0.3) {
-                spec.on_busy.reaction = Reaction::Rollback;
-            }
-        }
-        if spec.program.is_none() && self.rng.random_bool(self.setting.replicated) {
-            let replicas = self.rng.random_range(2..=self.setting.replicas_max);
-            // Those who disagree need others to decide.
-            let most = u8::try_from(self.hosts.len()).unwrap_or(u8::MAX).div_ceil(2);
-            spec.replicas = replicas.min(most);
-        }
-        if self.rng.random_bool(0.3) {
-            let (path, hash) = ("input".to_owned(), ContentHash([1; 32]));
-            spec.inputs = vec![StagedFile { path, hash, size_bytes: 1, executable: false }];
-        }
-        let is_single = spec.replicas == 1 && spec.program.is_none();
-        if self.setting.large > 0.0 && is_single && self.rng.random_bool(self.setting.large) {
-            let most = self.hosts.iter().map(Host::usable).max().unwrap_or(1) as u64;
-            spec.cores = self.rng.random_range(1..=2).min(u16::try_from(most).unwrap_or(1));
-            spec.limits.memory_bytes_max = self.rng.random_range(0..=3).min(2 * most) << 30;
-        }
-        if let Some(crowd) = self.setting.crowd {
-            let count = if self.submitted == 1 { crowd } else { 1 };
-            spec.indexes = IndexRange::count_of(count).expect("there is one at least");
-            spec.retries = spec.retries.max(self.setting.black_holes.min(1));
-        }
-        let may_time_out = self.setting.failures > 0.0 && self.rng.random_bool(0.2);
-        spec.timeout = may_time_out.then_some(self.setting.work_max / 2);
-        self.requests += 1;
-        let one_each = self.setting.crowd.is_some();
-        let user = match self.rng.random_range(0..self.setting.users) {
-            _ if one_each => format!("user{}", self.submitted),
-            0 => "ann".to_owned(),
-            other => format!("user{other}"),
-        };
-        let request = RequestId(self.requests);
-        self.handle(Event::Submitted { request, user, spec: Box::new(spec) });
-        if self.rng.random_bool(0.15) {
-            let after = self.up_to(Duration::from_secs(60));
-            self.plan(after, Happening::Cancel);
-        }
-    }
-
-    /// On so many a program can run at once, if no owner comes.
-    fn places(&self) -> u32 {
-        self.hosts.iter().map(|host| u32::try_from(host.usable()).unwrap_or(0)).sum()
-    }
-
-    fn cancel(&mut self) {
-        let jobs = self.core.iter().flat_map(Core::jobs);
-        let Some(job) = jobs.last() else { return };
-        self.requests += 1;
-        self.handle(Event::CancelAsked { request: RequestId(self.requests), job });
     }
 
     // ── the end ────────────────────────────────────────────────────────────
@@ -793,7 +598,7 @@ impl Lab {
 
     fn wall(&self) -> WallTime {
         let passed = i64::try_from(self.now.0 / 1_000_000_000).unwrap_or(0);
-        WallTime::from_unix_s(800_000_000 + passed + self.wall_jumped_s)
+        WallTime::from_unix_s(1_800_000_000 + passed + self.wall_jumped_s)
     }
 }
 

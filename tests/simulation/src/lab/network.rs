@@ -11,9 +11,11 @@ use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame};
 use gleaner_coordinator_core::Link;
 use rand::Rng;
+use rand::rngs::SmallRng;
 
 use super::bound::IDLE_TIMEOUT;
-use super::{Happening, Lab, index_of};
+use super::usage::AtAgent;
+use super::{Happening, Lab, Local, index_of};
 
 /// From an agent to its coordinator, or back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub(super) struct Wire {
     up_at: Moment,
     down_at: Moment,
     /// Nothing more comes through.
-    up_gone: bool,
+    pub(super) up_gone: bool,
     pub(super) down_gone: bool,
 }
 
@@ -52,6 +54,15 @@ impl Ways {
         (self.lossy_until, self.loss) = (self.lossy_until.max(until), loss);
     }
 
+    pub(super) fn silent(&mut self, ways: &[Way], until: Moment) {
+        for way in ways {
+            match way {
+                Way::Up => self.up_silent_until = self.up_silent_until.max(until),
+                Way::Down => self.down_silent_until = self.down_silent_until.max(until),
+            }
+        }
+    }
+
     pub(super) fn heal(&mut self, now: Moment) {
         for until in [&mut self.up_silent_until, &mut self.down_silent_until, &mut self.lossy_until]
         {
@@ -67,8 +78,28 @@ impl Ways {
     }
 
     /// A handshake needs both.
-    fn is_silent(&self, now: Moment) -> bool {
+    pub(super) fn is_silent(&self, now: Moment) -> bool {
         now < self.up_silent_until.max(self.down_silent_until)
+    }
+
+    /// When comes what leaves now and takes so long, where nothing holds it up.
+    pub(super) fn passes(
+        &self,
+        now: Moment,
+        takes: Duration,
+        way: Way,
+        rng: &mut SmallRng,
+    ) -> Moment {
+        let mut at = (now + takes).max(self.silent_until(way));
+        if now < self.lossy_until {
+            // Sent again after a time that doubles, as RFC 9002 has it.
+            let mut again = Duration::from_millis(30);
+            while rng.random_bool(self.loss) && again < Duration::from_secs(8) {
+                at = at + again;
+                again *= 2;
+            }
+        }
+        at
     }
 }
 
@@ -89,6 +120,7 @@ impl Lab {
         self.hosts[index].link = Some(link);
         self.tell(index, Event::LinkUp);
         self.say_again(index);
+        self.plan_here(index, Duration::ZERO, Local::Usage(AtAgent::Opens));
     }
 
     pub(super) fn agent_loses(&mut self, link: Link) {
@@ -97,6 +129,7 @@ impl Lab {
             return;
         }
         self.hosts[index].link = None;
+        self.usage.agent_loses(index);
         self.tell(index, Event::LinkDown);
         let after = self.up_to(Duration::from_secs(3));
         self.plan(after, Happening::Dial(link.workstation.0));
@@ -136,13 +169,7 @@ impl Lab {
     /// timeout, what is sent comes when the silence is over.
     pub(super) fn falls_silent(&mut self, index: usize, ways: &[Way], long: Duration) {
         let until = self.now + long;
-        let known = &mut self.hosts[index].ways;
-        for way in ways {
-            match way {
-                Way::Up => known.up_silent_until = known.up_silent_until.max(until),
-                Way::Down => known.down_silent_until = known.down_silent_until.max(until),
-            }
-        }
+        self.hosts[index].ways.silent(ways, until);
         let Some(link) = self.hosts[index].link.filter(|_| long >= IDLE_TIMEOUT) else { return };
         if self.is_over(link) {
             return;
@@ -201,28 +228,23 @@ impl Lab {
 
     /// When a frame that leaves now comes, if the others before it have come.
     fn arrives(&mut self, index: usize, way: Way) -> Moment {
-        let delay = self.delay();
-        let ways = self.hosts[index].ways;
-        let mut at = (self.now + delay).max(ways.silent_until(way));
-        if self.now < ways.lossy_until {
-            // Sent again after a time that doubles, as RFC 9002 has it.
-            let mut again = Duration::from_millis(30);
-            while self.rng.random_bool(ways.loss) && again < Duration::from_secs(8) {
-                at = at + again;
-                again *= 2;
-            }
-        }
-        at
+        let takes = self.delay();
+        self.hosts[index].ways.passes(self.now, takes, way, &mut self.rng)
     }
 
-    /// Mostly a local network's; now and then much worse.
     pub(super) fn delay(&mut self) -> Duration {
-        let late = !self.calm && self.rng.random_bool(self.setting.late_frames);
-        let longest = match self.rng.random_range(0..50) {
-            _ if late => Duration::from_secs(15),
-            0 => Duration::from_secs(1),
-            _ => Duration::from_millis(2),
-        };
-        self.up_to(longest)
+        let late = (!self.calm).then_some(self.setting.late_frames);
+        delay(&mut self.rng, late)
     }
+}
+
+/// Mostly a local network's; now and then much worse.
+pub(super) fn delay(rng: &mut SmallRng, late: Option<f64>) -> Duration {
+    let is_late = late.is_some_and(|late| rng.random_bool(late));
+    let longest = match rng.random_range(0..50) {
+        _ if is_late => Duration::from_secs(15),
+        0 => Duration::from_secs(1),
+        _ => Duration::from_millis(2),
+    };
+    longest.mul_f64(rng.random::<f64>())
 }

@@ -43,6 +43,10 @@ pub struct Outline {
     pub turns_waited: usize,
     /// Replicas that came to something else than what counts.
     pub outvoted: u64,
+    /// How often the coordinator's store went back in time.
+    pub restored: u64,
+    /// Usage records that are with the collector.
+    pub records: usize,
     /// Steps, and the whole history as one number.
     pub steps: u64,
     pub history: u64,
@@ -68,6 +72,8 @@ impl Outline {
             snapshots_with_image: lab.snapshots_with_image,
             tasks: lab.witness.tasks_accepted(),
             outvoted: lab.store.outvoted(),
+            restored: lab.copies.restored,
+            records: lab.usage.kept,
             steps: lab.history.steps,
             history: lab.history.hash(),
             faults: lab.chances.counts.clone(),

@@ -139,7 +139,7 @@ impl Lab {
             let after = self.up_to(Duration::from_secs(1));
             return self.plan_here(index, after, Local::Fetched(Box::new(start.clone())));
         }
-        let (script, _) = self.script_of(id, rank);
+        let (script, _) = self.script_of((id, fence), rank);
         if !self.hosts[index].router.is_over(id.job, rank.life) {
             self.hosts[index].router.endpoints.insert(fence, Endpoint::new(script));
             self.rank_goes_on(index, fence);
@@ -153,7 +153,7 @@ impl Lab {
             return;
         }
         let rank = start.rank.as_ref().expect("only ranks begin");
-        let (script, image) = self.script_of(id, rank);
+        let (script, image) = self.script_of((id, fence), rank);
         if image.is_some() {
             let packed = Some(Packed { script, image: image.clone() });
             let keep = Keep::SubtaskStart;

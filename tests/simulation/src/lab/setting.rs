@@ -90,6 +90,9 @@ pub struct Setting {
     pub large: f64,
     /// How many users submit.
     pub users: u32,
+    /// Where a disk's older copy comes back, it is the collector's; and otherwise an
+    /// agent's. Where both went back, nobody is left who could know.
+    pub collector_goes_back: bool,
     /// Faults that are left out, by their numbers.
     pub without: BTreeSet<u64>,
     /// After how many steps everything is looked at, and not only what a step
@@ -135,6 +138,7 @@ impl Default for Setting {
             black_holes: 0,
             large: 0.0,
             users: 1,
+            collector_goes_back: false,
             without: BTreeSet::new(),
             check_all_every: 4_096,
             trace: false,

@@ -64,7 +64,8 @@ impl Lab {
         self.hosts[index].stopped = Some(now);
         self.plan(VOUCHED_FOR, Happening::Unvouched(id, life, now));
         if let Some(until) = until {
-            let until = until.max(now + VOUCHED_FOR);
+            // The keepers' own timers end with the lease, whoever vouches.
+            let until = until.max(now);
             self.plan_at(until, Happening::Outlived(id, life, now));
         }
         self.plan(long, Happening::Continues(id));

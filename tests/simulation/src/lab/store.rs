@@ -16,6 +16,9 @@ use gleaner_coordinator_core::{
 
 use super::invariant::holds;
 
+/// As `glean coordinator restore` leaves them out.
+const JOBS_LEFT_OUT: u32 = 1_000;
+
 /// A subprogram, and which of its replicas.
 type Run = (SubprogramId, u8);
 
@@ -39,6 +42,10 @@ pub(crate) struct Store {
     /// Attempts that came to nothing in this calm.
     pub(crate) wasted: u64,
     learned: BTreeMap<Option<WorkstationId>, LearnedRecord>,
+    /// It went back, and programs have not begun again.
+    went_back: bool,
+    /// Numbers of jobs up to this one are left out.
+    left_out: Option<JobId>,
 }
 
 impl Store {
@@ -84,6 +91,14 @@ impl Store {
             Change::Attempt(record) => self.attempt(record),
             Change::Result { subprogram, accepted, finished } => {
                 self.check_quorum(*subprogram, finished);
+                let attempt = self.attempts.get(&finished.fence);
+                let is_known = attempt.is_some_and(|it| it.subprogram == *subprogram);
+                holds!(
+                    AcceptedOnce,
+                    is_known,
+                    "{subprogram} has the result of {}, which the store knows nothing of",
+                    finished.fence
+                );
                 let before = self.results.insert(*subprogram, (*accepted, (**finished).clone()));
                 let was_accepted = before.is_some_and(|(accepted, _)| accepted);
                 let is_first = !was_accepted;
@@ -112,6 +127,7 @@ impl Store {
                 self.jobs.get_mut(job).expect("the job came first").notes.clone_from(notes);
             }
             Change::Cuts { job, parts } => drop(self.cuts.insert(*job, parts.clone())),
+            Change::WentBack(went_back) => self.went_back = *went_back,
             Change::ProgramOver { job } => {
                 self.events.remove(job);
                 self.cuts.remove(job);
@@ -127,6 +143,12 @@ impl Store {
                 self.fences_below = *below;
             }
         }
+    }
+
+    /// As a restored backup is marked.
+    pub(crate) fn mark(&mut self) {
+        let last = self.jobs.keys().next_back().map_or(0, |job| job.0);
+        (self.went_back, self.left_out) = (true, Some(JobId(last + JOBS_LEFT_OUT)));
     }
 
     fn progress(&mut self, progress: &JobProgress) {
@@ -258,12 +280,16 @@ impl Store {
             events: self.events.values().flatten().cloned().collect(),
             fences_below: self.fences_below,
             newest: self.attempts.keys().next_back().copied().unwrap_or_default(),
-            is_copy: false,
-            last_job: self.jobs.keys().next_back().copied(),
+            is_copy: self.went_back,
+            last_job: self.jobs.keys().next_back().copied().max(self.left_out),
             usage: self.usage.values().cloned().collect(),
             learned: self.learned.values().cloned().collect(),
             drained: vec![],
         }
+    }
+
+    pub(crate) fn has_ended(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|it| it.progress.state.has_ended())
     }
 
     /// The counters of every job agree with its subprograms' records.

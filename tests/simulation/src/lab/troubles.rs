@@ -15,6 +15,7 @@ use rand::{Rng, SeedableRng};
 
 use super::network::Way;
 use super::setting::Setting;
+use super::usage::Which;
 use super::{Happening, Lab};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,10 +43,25 @@ pub enum Trouble {
     Owner,
     /// An admin empties a workstation, and takes it up again later.
     Drain,
+    /// An agent's disk is full for a while, or the collector's; or takes nothing.
+    DiskFull,
+    SyncRefused,
+    /// One bit of such a disk turns over.
+    BitFlip,
+    /// A machine's power goes, an agent's or the collector's: what its disk had not
+    /// synced is lost or torn.
+    PowerLoss,
+    /// An older copy of an agent's disk takes its place, or of the collector's.
+    DiskRestored,
+    CollectorCrash,
+    /// Its connection breaks, is silent for a while, or loses much.
+    CollectorCut,
+    /// An older copy of the coordinator's store takes its place.
+    Restored,
 }
 
 impl Trouble {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 22] = [
         Self::Cut,
         Self::Corruption,
         Self::Silence,
@@ -60,6 +76,14 @@ impl Trouble {
         Self::WallJump,
         Self::Owner,
         Self::Drain,
+        Self::DiskFull,
+        Self::SyncRefused,
+        Self::BitFlip,
+        Self::PowerLoss,
+        Self::DiskRestored,
+        Self::CollectorCrash,
+        Self::CollectorCut,
+        Self::Restored,
     ];
 
     pub fn name(self) -> &'static str {
@@ -78,6 +102,14 @@ impl Trouble {
             Self::WallJump => "wall-jump",
             Self::Owner => "owner",
             Self::Drain => "drain",
+            Self::DiskFull => "disk-full",
+            Self::SyncRefused => "sync-refused",
+            Self::BitFlip => "bit-flip",
+            Self::PowerLoss => "power-loss",
+            Self::DiskRestored => "disk-restored",
+            Self::CollectorCrash => "collector-crash",
+            Self::CollectorCut => "collector-cut",
+            Self::Restored => "restored",
         }
     }
 }
@@ -158,6 +190,7 @@ impl Lab {
         }
         let Fault { host: index, long, which } = fault;
         let up_to = |seconds: f64| Duration::from_secs_f64(seconds * long);
+        let disk = if which < 0.6 { Which::Agent(index) } else { Which::Collector };
         match trouble {
             Trouble::Cut => {
                 if let Some(link) = self.hosts[index].link {
@@ -184,7 +217,9 @@ impl Lab {
                 self.worker_stops(index, up_to(longest));
             }
             Trouble::Sleep => self.falls_asleep(index, self.setting.sleeps.mul_f64(long), which),
-            Trouble::CoordinatorCrash => self.coordinator_crashes(self.setting.away.mul_f64(long)),
+            Trouble::CoordinatorCrash => {
+                self.coordinator_crashes(self.setting.away.mul_f64(long), which);
+            }
             Trouble::CommitHangs => self.commits_from = self.now + up_to(8.0),
             Trouble::StoreFull => self.commits_from = self.now + up_to(90.0),
             Trouble::WallJump => {
@@ -201,6 +236,23 @@ impl Lab {
                 self.drains_workstation(id, true);
                 self.plan(up_to(20.0), Happening::Undrained(id));
             }
+            Trouble::Restored => self.store_goes_back(long, which),
+            Trouble::DiskFull => {
+                let free = up_to(1_000.0).as_secs().saturating_sub(500);
+                self.disk_is_full(disk, free, up_to(300.0));
+            }
+            Trouble::SyncRefused => self.disk_refuses(disk, up_to(90.0)),
+            Trouble::BitFlip => self.a_bit_flips(index, disk == Which::Collector),
+            Trouble::PowerLoss => {
+                self.power_goes(disk, u32::try_from(up_to(6.0).as_secs()).unwrap_or(0));
+            }
+            Trouble::DiskRestored => self.a_disk_goes_back(index),
+            Trouble::CollectorCrash => self.collector_dies(false),
+            Trouble::CollectorCut => match which {
+                0.0..0.4 => self.collector_is_cut(),
+                0.4..0.7 => self.collector_falls_silent(up_to(90.0)),
+                _ => self.collector_loses_frames(up_to(120.0), which - 0.35),
+            },
         }
     }
 
@@ -279,6 +331,7 @@ impl Lab {
     pub(super) fn agent_crashes(&mut self, index: usize) {
         let (id, link) = (self.hosts[index].id, self.hosts[index].link);
         self.hosts[index].crash();
+        self.usage.agent_dies(index);
         self.streams_end(id);
         if let Some(link) = link {
             self.cut(link);
@@ -287,25 +340,12 @@ impl Lab {
         self.plan(after, Happening::AgentStarts(id));
     }
 
-    pub(super) fn coordinator_crashes(&mut self, away: Duration) {
-        if self.core.take().is_none() {
-            return;
-        }
-        self.pending.clear();
-        for link in self.wires.keys().copied().collect::<Vec<_>>() {
-            self.cut(link);
-        }
-        // Nothing that was under way reaches the next life.
-        self.life += 1;
-        self.wires.clear();
-        self.plan(away, Happening::CoordinatorStarts);
-    }
-
     /// Nothing goes wrong any more, and what has gone wrong is over.
     pub(super) fn become_calm(&mut self) {
         self.weather += 1;
         self.calm = true;
         self.commits_from = self.now;
+        self.usage_becomes_calm();
         for index in 0..self.hosts.len() {
             self.hosts[index].owner_here = false;
             self.hosts[index].ways.heal(self.now);

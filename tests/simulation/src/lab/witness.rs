@@ -1,6 +1,7 @@
 //! What must hold after every step, judged from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId, SubprogramId};
 use gleaner_common::job::Outcome;
@@ -12,6 +13,7 @@ use gleaner_coordinator_core::{Change, Core, Step};
 use gleaner_program_core::address::Task;
 
 use super::agents::truth;
+use super::copies::is_over;
 use super::host::Host;
 use super::hosts::Hosts;
 use super::invariant::holds;
@@ -35,6 +37,10 @@ pub(crate) struct Witness {
     exits: BTreeMap<(Fence, u64), Outcome>,
     ended: BTreeSet<JobId>,
     placed: Fence,
+    /// The newest that was durable, ever.
+    kept: Fence,
+    /// The store went back in time: until then what it does not know may run.
+    unknown_until: Option<Moment>,
     /// Attempts whose state was on its way.
     coming: BTreeSet<Fence>,
     gone: BTreeSet<Fence>,
@@ -114,6 +120,11 @@ impl Witness {
                 continue;
             }
             let attempt = store.attempts.get(&fence);
+            if attempt.is_none() && self.unknown_until.is_some() {
+                let may = is_still || !is_over(now, self.unknown_until);
+                holds!(OneAttempt, may, "{fence} is unknown to the store, and runs on");
+                continue;
+            }
             let end = attempt.and_then(|attempt| attempt.end.as_ref());
             if let Some((_, how)) = end.filter(|_| is_still) {
                 if how.starts_with("moved to ") {
@@ -124,6 +135,9 @@ impl Witness {
             let run = (process.subprogram, attempt.map_or(0, |it| it.replica), process.life);
             self.check_alone(now, hosts, run, (index, at));
             self.runs[index].push((run, at));
+        }
+        if let Some(until) = self.unknown_until.filter(|until| now <= *until) {
+            self.looks.insert((until + Duration::from_nanos(1), index));
         }
         let looks = host.looks_at(now);
         self.looks.extend(looks.map(|at| (at, index)));
@@ -190,12 +204,14 @@ impl Witness {
         let Some((place, process)) = places.find(|(_, process)| process.fence == fence) else {
             return;
         };
+        // What the store does not know nobody wants.
+        let Some(attempt) = store.attempts.get(&fence) else { return };
         let job = &store.jobs[&process.subprogram.job];
         let life = process.life.unwrap_or(job.progress.life);
         let began = place.guest.as_ref().is_some_and(|guest| guest.start.arrival.is_none());
         let is_still = place.frozen.is_some() && !process.killed && began;
         let is_wanted = !job.progress.state.has_ended() && life == job.progress.life;
-        let was_lost = store.attempts[&fence].end.as_ref().is_some_and(|(_, how)| {
+        let was_lost = attempt.end.as_ref().is_some_and(|(_, how)| {
             // The agent did not hear for a lease, and stops the guest by
             // itself.
             how.starts_with("lost: ") || how.starts_with("not needed: ")
@@ -204,7 +220,7 @@ impl Witness {
             MovesWhole,
             !is_still || !is_wanted || was_lost || self.carried.contains(&fence),
             "{fence} is thrown away: {:?}",
-            store.attempts[&fence].end
+            attempt.end
         );
     }
 
@@ -241,7 +257,8 @@ impl Witness {
             }
             placed += 1;
             *ranks.entry(record.subprogram.job).or_default() += u32::from(record.coming.is_none());
-            assert!(self.placed < record.fence, "{} is not the newest", record.fence);
+            let is_newest = self.placed < record.fence;
+            holds!(AcceptedOnce, is_newest, "{} is given out, and is not the newest", record.fence);
             self.placed = record.fence;
             let row = core.workstation_row(now, record.workstation).expect("it is enrolled");
             assert_eq!(row.state, WorkstationState::Idle, "{}: {}", row.name, row.reason);
@@ -268,10 +285,23 @@ impl Witness {
         }
     }
 
+    /// This attempt is durable.
+    pub(crate) fn keeps(&mut self, fence: Fence) {
+        self.kept = self.kept.max(fence);
+    }
+
+    /// The store is an older one. What its later self gave out may run until then.
+    pub(crate) fn went_back(&mut self, unknown_until: Moment, store: &Store) {
+        self.unknown_until = Some(unknown_until);
+        self.ended.retain(|job| store.has_ended(*job));
+        self.husks.retain(|fence| store.attempts.get(fence).is_some_and(|it| it.end.is_some()));
+        self.tasks.clear();
+    }
+
     /// A new life knows what the store knows.
     pub(crate) fn check_restored(&mut self, core: &Core, store: &Store) {
-        self.placed =
-            self.placed.min(Fence::unpacked(store.fences_below.packed().saturating_sub(1)));
+        // What was never durable was offered to nobody.
+        self.placed = self.placed.min(self.kept);
         self.coming.retain(|fence| store.attempts.contains_key(fence));
         let mut jobs = core.jobs();
         for job in store.jobs.values().filter(|job| !job.progress.state.has_ended()) {
@@ -296,7 +326,7 @@ impl Witness {
         }
         assert_eq!(jobs.next(), None);
         // What was never durable may have been told to nobody.
-        self.ended.retain(|job| store.jobs[job].progress.state.has_ended());
+        self.ended.retain(|job| store.has_ended(*job));
     }
 
     /// Every accepted result is one that a guest really came to.

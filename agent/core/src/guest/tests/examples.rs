@@ -170,6 +170,19 @@ fn a_guest_retreats_when_the_owner_outstays_its_patience() {
 }
 
 #[test]
+fn a_place_takes_nothing_while_its_owner_is_there_or_another_guest_is() {
+    let (mut lab, _) = enters(setting(Reaction::Suspend));
+    assert_eq!(said(&lab.place.take(at(0), start(rank(Reaction::Renice)))), Vec::<String>::new());
+    for owner in [Owner::Here, Owner::Away] {
+        let site = Site { limits: Limits::default(), moves: Ok(()) };
+        lab = Lab { place: Place::new(PlaceId(0), Arc::new(site)), now: at(0) };
+        lab.owner(owner);
+        let taken = said(&lab.place.take(at(0), start(setting(Reaction::Renice))));
+        assert_eq!(taken.is_empty(), owner == Owner::Here, "{taken:?}");
+    }
+}
+
+#[test]
 fn suspended_time_is_not_run_time() {
     let mut lab = running(Setting { timeout: true, ..setting(Reaction::Suspend) });
     assert_eq!(TIMEOUT, Duration::from_secs(25));

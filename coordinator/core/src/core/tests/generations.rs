@@ -119,7 +119,7 @@ fn an_old_result_is_nothing_of_a_new_job_and_named_once() {
     let (mut site, offered) = went_back(of(4, 20));
     let fence = only(&offered).2;
     // The number of the new attempt, in the generation of the old one.
-    let old = Fence { generation: Generation(4), number: 20 };
+    let old = Fence { generation: Generation(4), number: fence.number };
     site.say_end(1, old);
     assert_eq!(site.told_unknown(), [old]);
     assert!(!site.succeeded());
@@ -161,4 +161,28 @@ fn agents_without_guests_are_heard_the_more_often_the_fewer_they_are() {
     (5_001..=20_000).for_each(|id| site.enrol(id));
     site.connect(3, 1, 1);
     assert_eq!(told(&site), s(20));
+}
+
+/// The coordinator died before the programs of a restored backup had begun again: then
+/// their ranks went on, and knew more than it.
+#[test]
+fn a_store_that_went_back_is_an_original_when_its_programs_have_begun_again() {
+    let said = |site: &Site| {
+        let went_back = |change: &Change| {
+            let Change::WentBack(it) = change else { return None };
+            Some(*it)
+        };
+        site.last.changes.iter().filter_map(went_back).collect::<Vec<_>>()
+    };
+    let mut site = Site::new(Config::default());
+    site.starts_from(Restored { is_copy: true, ..Restored::default() });
+    assert_eq!(site.core.deadline(), Some(Moment::ZERO));
+    site.pass(Duration::ZERO);
+    assert_eq!(said(&site), [false]);
+    assert_eq!(site.core.deadline(), None, "once");
+    // An agent that knows better says so, and that is durable with its welcome.
+    let (mut site, _) = went_back(of(9, 70_000));
+    assert_eq!(said(&site), [true]);
+    site.pass(Duration::ZERO);
+    assert_eq!(said(&site), [false]);
 }

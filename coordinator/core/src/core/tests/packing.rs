@@ -131,17 +131,19 @@ fn who_asks_for_nothing_has_the_part_that_goes_with_its_cores() {
     site.check_packed().unwrap();
 }
 
-/// A free core without memory was counted as a place, and one of two ranks begun.
+/// A free core with less memory than goes with it was counted as a place, and one of
+/// two ranks begun.
 #[test]
 fn a_program_does_not_begin_in_part_beside_a_guest_that_has_the_memory() {
     let mut site = Site::lend([lending(2, 4)]);
-    let (_, large) = site.submit_spec(bag(1, 1, 4));
+    let (_, large) = site.submit_spec(bag(1, 1, 3));
     let mut program = bag(2, 1, 0);
     program.program = Some(ProgramSpec { ranks_max: 2, ..ProgramSpec::default() });
     let (_, offered) = site.submit_spec(program);
     assert_eq!(offered, []);
+    site.enrol(2);
     let joins = site.lends(2, lending(1, 2));
-    assert_eq!(joins, [], "a core with memory, and one without");
+    assert_eq!(joins, [], "a core with its memory, and one with half of it");
     assert_eq!(site.ends(only(&large)).len(), 2, "both at once");
 }
 

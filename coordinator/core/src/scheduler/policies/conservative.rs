@@ -7,6 +7,7 @@ use gleaner_common::time::Moment;
 
 use crate::scheduler::cycle::Cycle;
 use crate::scheduler::policy::{Named, Scheduling};
+use crate::scheduler::reason::Reason;
 use crate::scheduler::state::{State, Turn};
 
 pub(super) const CONSERVATIVE: Named = Named {
@@ -54,7 +55,9 @@ impl Conservative {
         let takes = job.request.takes(size).unwrap_or(Duration::MAX);
         let now = cycle.now();
         self.plan.last = Some(turn);
-        let Some(start) = self.plan.earliest(now, size, takes) else { return };
+        let Some(start) = self.plan.earliest(now, size, takes) else {
+            return cycle.wait(turn, without_promise(cycle, size));
+        };
         self.plan.take(start, takes, size);
         if start > now {
             let first = self.plan.promised.map_or(start, |first| first.min(start));
@@ -66,13 +69,24 @@ impl Conservative {
     }
 }
 
-/// What is free from when on: steps, ascending.
+/// It never fits, or not as long as nobody knows when a promise before it is over.
+fn without_promise(cycle: &Cycle<'_>, needs: u32) -> Reason {
+    let free = cycle.free();
+    match cycle.first_waiting() {
+        Some(((.., first), _)) if needs <= free => Reason::Behind(first),
+        Some(_) | None => Reason::TooFewFree { needs, free },
+    }
+}
+
+/// What is free from when on: steps, ascending. A last one at [`Moment::MAX`] is
+/// what is free when all have ended of whom nobody knows when they do.
 #[derive(Debug, Default)]
 struct Profile {
     steps: Vec<(Moment, u32)>,
     /// The first promise, and who was planned last.
     promised: Option<Moment>,
     last: Option<Turn>,
+    is_last_promised: bool,
 }
 
 impl Profile {
@@ -101,12 +115,14 @@ impl Profile {
         Self { steps, ..Self::default() }
     }
 
-    /// When so many are free for so long.
+    /// When so many are free for so long: through the last step too, if nobody
+    /// knows for how long.
     fn earliest(&self, now: Moment, size: u32, takes: Duration) -> Option<Moment> {
         let first = self.steps.partition_point(|(at, _)| *at <= now).saturating_sub(1);
         let mut start: Option<Moment> = None;
         for (at, free) in &self.steps[first..] {
-            if let Some(start) = start.filter(|start| *start + takes <= *at) {
+            let is_over = |start: &Moment| (*start + takes) < Moment::MAX && *start + takes <= *at;
+            if let Some(start) = start.filter(is_over) {
                 return Some(start);
             }
             start = (*free >= size).then(|| start.unwrap_or((*at).max(now)));
@@ -114,12 +130,15 @@ impl Profile {
         start
     }
 
+    /// Whose end nobody knows gives back in the last step, unless somebody before it
+    /// was promised a start there.
     fn take(&mut self, start: Moment, takes: Duration, size: u32) {
-        let (from, to) = (self.step_at(start), start + takes);
-        let to = if to == Moment::MAX { self.steps.len() } else { self.step_at(to) };
+        let (from, end) = (self.step_at(start), start + takes);
+        let lasts = end == Moment::MAX && (start == end || self.is_last_promised);
+        self.is_last_promised |= start == Moment::MAX;
+        let to = if lasts { self.steps.len() } else { self.step_at(end) };
         for (_, free) in &mut self.steps[from..to] {
-            // A plan may promise more than there is for a moment: owners come.
-            *free = free.saturating_sub(size);
+            *free -= size;
         }
     }
 

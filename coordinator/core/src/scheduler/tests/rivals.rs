@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use gleaner_common::id::JobId;
+use gleaner_common::time::Moment;
 use proptest::prelude::*;
 
 use super::bench::{at, rigid};
-use crate::scheduler::{Decision, Fact, Parameters, Resources, Scheduler, named};
+use crate::scheduler::{Decision, Fact, Parameters, Reason, Request, Resources, Scheduler, named};
 
 const PROCESSORS: u32 = 8;
 
@@ -207,4 +208,24 @@ fn the_first_is_promised_a_start_and_only_whoever_keeps_it_overtakes() {
     let span = Duration::from_secs(1);
     scheduler.handle(at(0) + span, Fact::Ended { job: JobId(5) });
     assert_eq!(scheduler.cycle(at(0) + span).len(), 1, "the promise, once more");
+}
+
+/// The third was begun for as long as it likes, though the second was promised both
+/// when the first ends: the plan had less than nothing there.
+#[test]
+fn nobody_without_an_estimate_overtakes_who_waits_for_one_without() {
+    let policy = (named("conservative").expect("a policy").build)(&Parameters::default());
+    let mut scheduler = Scheduler::new(Resources::steady(2), policy);
+    let unknown = |size| Request::rigid(size, None).expect("a request");
+    for (id, request) in (1..).zip([unknown(1), unknown(2), unknown(1), rigid(1, 100)]) {
+        scheduler.handle(at(0), Fact::Submitted { job: JobId(id), request: Box::new(request) });
+    }
+    let start = |job, size| Decision::Start { job: JobId(job), size };
+    let promise = Decision::Reserve { job: JobId(2), size: 2, start: Moment::MAX };
+    assert_eq!(scheduler.cycle(at(0)), [start(1, 1), promise, start(4, 1)]);
+    assert_eq!(scheduler.why(JobId(3)), Some(Reason::Behind(JobId(2))));
+    scheduler.handle(at(100), Fact::Ended { job: JobId(4) });
+    assert_eq!(scheduler.cycle(at(100)), [promise]);
+    scheduler.handle(at(200), Fact::Ended { job: JobId(1) });
+    assert_eq!(scheduler.cycle(at(200))[0], start(2, 2));
 }

@@ -1,0 +1,175 @@
+//! The coordinator of a lab: its core, its store, and what leaves once that has
+//! kept it.
+
+use std::time::Duration;
+
+use gleaner_common::id::JobId;
+use gleaner_common::wire::CoordinatorFrame;
+use gleaner_coordinator_core::{Answer, Change, Core, Effect, Event, Step};
+use rand::Rng;
+
+use super::copies::check_greeting;
+use super::invariant::holds;
+use super::{Happening, Lab, index_of};
+
+/// After how many steps the scheduler's counts are compared with the pool's.
+const CHECK_PLACES_EVERY: u64 = 16;
+
+impl Lab {
+    pub(super) fn coordinator_starts(&mut self) {
+        self.look_at_the_clock();
+        let mut restored = self.store.restored(self.setting.hosts);
+        let change = restored.begin_generation(self.wall());
+        self.copies.began(restored.fences_below);
+        self.store.commit(&Step { changes: vec![change], ..Step::default() }, self.calm);
+        let own = self.clock.reads(self.now);
+        let core = Core::restore(own, self.wall(), self.setting.config.clone(), restored);
+        self.witness.check_restored(&core, &self.store);
+        self.core = Some(core);
+        self.commits_from = self.now;
+    }
+
+    pub(super) fn handle(&mut self, event: Event) {
+        let (now, wall) = (self.clock.reads(self.now), self.wall());
+        let greeting = self.copies.restored > 0 && matches!(event, Event::Heard { .. });
+        let greeting = if greeting { self.greeting(&event) } else { None };
+        let Some(core) = &mut self.core else { return };
+        let step = core.handle(now, wall, event);
+        if let Some(greeting) = greeting {
+            check_greeting(greeting, &step);
+        }
+        self.take_step(step);
+    }
+
+    pub(super) fn take_step(&mut self, step: Step) {
+        let core = self.core.as_ref().expect("somebody made this step");
+        let own = self.clock.reads(self.now);
+        self.witness.check_placements(own, core, &self.store, &step);
+        if self.history.steps.is_multiple_of(CHECK_PLACES_EVERY) {
+            let agree = core.check_places();
+            holds!(CountersAgree, agree.is_ok(), "the scheduler and the pool: {agree:?}");
+        }
+        self.count_turns(&step);
+        // A heartbeat is acknowledged whatever the disk does.
+        let is_ack = |effect: &Effect| {
+            matches!(effect, Effect::Send { frame: CoordinatorFrame::HeartbeatAck { .. }, .. })
+        };
+        if step.changes.is_empty() && step.effects.iter().all(is_ack) {
+            return step.effects.into_iter().for_each(|effect| self.carry_out(effect));
+        }
+        if self.pending.is_empty() {
+            let gap = Duration::from_micros(self.rng.random_range(200..6_000));
+            self.plan(gap, Happening::Commit(self.life));
+        }
+        self.pending.push_back(step);
+    }
+
+    /// In the order of the changes: of those who wait, each sees the first job's
+    /// attempts that begin before its own.
+    fn count_turns(&mut self, step: &Step) {
+        if self.setting.crowd.is_none() {
+            return;
+        }
+        for change in &step.changes {
+            if let Change::Job(record) = change {
+                self.waits.insert(record.job);
+            }
+            // Whoever has been cancelled waits no more.
+            if let Change::Progress(progress) = change
+                && progress.state.has_ended()
+            {
+                self.waits.remove(&progress.job);
+            }
+            let Change::Attempt(attempt) = change else { continue };
+            if attempt.end.is_some() || attempt.coming.is_some() {
+                continue;
+            }
+            let job = attempt.subprogram.job;
+            self.waits.remove(&job);
+            for waits in self.waits.iter().filter(|_| job == JobId(1)) {
+                *self.turns_waited.entry(*waits).or_default() += 1;
+            }
+        }
+    }
+
+    /// All steps so far in one go, then what they want to be done.
+    pub(super) fn commit(&mut self) {
+        if self.now < self.commits_from {
+            return self.plan_at(self.commits_from, Happening::Commit(self.life));
+        }
+        let steps = std::mem::take(&mut self.pending);
+        for step in &steps {
+            self.keep(step);
+        }
+        for effect in steps.into_iter().flat_map(|step| step.effects) {
+            self.carry_out(effect);
+        }
+    }
+
+    /// It is durable.
+    fn keep(&mut self, step: &Step) {
+        self.store.commit(step, self.calm);
+        for change in &step.changes {
+            if let Change::FencesReserved { below } = change {
+                self.copies.began(*below);
+            }
+            // What has ended may run no more.
+            if let Change::Attempt(record) = change {
+                self.witness.keeps(record.fence);
+                self.hosts.touch(index_of(record.workstation));
+            }
+        }
+    }
+
+    /// It dies, while so many of the steps that waited for the disk were kept there:
+    /// nobody has heard of those, or of the others.
+    pub(super) fn coordinator_crashes(&mut self, away: Duration, kept: f64) {
+        if self.core.take().is_none() {
+            return;
+        }
+        let steps = std::mem::take(&mut self.pending);
+        let kept = (0..steps.len()).filter(|at| (*at as f64) < kept * steps.len() as f64).count();
+        steps.iter().take(kept).for_each(|step| self.keep(step));
+        self.usage.coordinator_dies();
+        self.collector_is_cut();
+        for link in self.wires.keys().copied().collect::<Vec<_>>() {
+            self.cut(link);
+        }
+        // Nothing that was under way reaches the next life.
+        self.life += 1;
+        self.wires.clear();
+        self.plan(away, Happening::CoordinatorStarts);
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send { to, frame } => {
+                if let CoordinatorFrame::Offer(offer) = &frame {
+                    let placed = &self.store.attempts[&offer.fence];
+                    assert_eq!(
+                        (placed.subprogram, placed.workstation),
+                        (offer.subprogram, to.workstation)
+                    );
+                }
+                if let CoordinatorFrame::Riders { fences } = &frame {
+                    self.shared += u64::from(!fences.is_empty());
+                }
+                if let CoordinatorFrame::Cancel { fence } = frame {
+                    self.witness.cancels(&self.hosts, &self.store, index_of(to.workstation), fence);
+                }
+                self.send_down(to, frame);
+            }
+            Effect::Refuse { link, .. } | Effect::Replace(link) => self.cut(link),
+            Effect::Answer { answer: Answer::Submitted(job), .. } => {
+                let is_kept = self.store.jobs.contains_key(&job);
+                holds!(AcknowledgedDurable, is_kept, "job {job} was answered before it was kept");
+                self.accepted.insert(job);
+            }
+            Effect::Progress(summary) => self.witness.progressed(&summary),
+            Effect::Answer { answer: Answer::Cancelled(_) | Answer::No(_), .. }
+            | Effect::WentBack { .. }
+            | Effect::Unknown { .. } => {}
+            Effect::Unneeded(parts) => self.cuts.drop(parts, &self.store),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The coordinator's store goes back in time: a backup is restored, or a machine is
+//! reverted, and nobody marked its store.
+//!
+//! What the later self gave out is known to agents only, and ends with their leases
+//! at the latest. Whoever brings a copy back sees to the clock: it is not behind what
+//! the later self drew its generations from. Staged files come back as well.
+
+use std::time::Duration;
+
+use gleaner_common::id::{Fence, Generation};
+use gleaner_common::time::{Moment, WallTime};
+use gleaner_common::wire::{AgentFrame, CoordinatorFrame};
+use gleaner_coordinator_core::{Effect, Event, Link, Step};
+
+use super::Lab;
+use super::invariant::holds;
+use super::store::Store;
+
+/// 2024-01-01 in Unix time, from which generations count.
+const ORIGIN_S: i64 = 1_704_067_200;
+
+/// How often an agent's lease is longer than the coordinator thinks, by clocks that
+/// are wrong; and what it takes to see that it is over.
+const LEASE_PART: f64 = 1.02;
+const SEEN: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    taken: Option<Store>,
+    /// The newest that any of the store's selves has begun.
+    newest: Generation,
+    /// The store went back, and nothing has started from it yet; in which life that
+    /// happened.
+    is_fresh: bool,
+    began: Option<u64>,
+    /// The newest attempt that it knew then.
+    known: Fence,
+    pub(crate) restored: u64,
+}
+
+impl Copies {
+    pub(super) fn began(&mut self, below: Fence) {
+        self.newest = self.newest.max(below.generation);
+    }
+}
+
+impl Lab {
+    /// Takes a copy of the store, or brings the last one back.
+    pub(super) fn store_goes_back(&mut self, long: f64, which: f64) {
+        let Some(copy) = self.copies.taken.clone().filter(|_| which > 0.4) else {
+            self.copies.taken = Some(self.store.clone());
+            return;
+        };
+        self.coordinator_crashes(self.setting.away.mul_f64(long), 0.0);
+        self.store = copy;
+        // A program's ranks may know more than a journal that nobody marked.
+        if which < 0.7 || self.setting.programs > 0.0 {
+            self.store.mark();
+        }
+        (self.copies.is_fresh, self.copies.restored) = (true, self.copies.restored + 1);
+        self.accepted.retain(|job| self.store.jobs.contains_key(job));
+        self.cuts.come_back(&self.store);
+        let lease = self.setting.config.lease.mul_f64(LEASE_PART) + SEEN;
+        self.witness.went_back(self.now + lease, &self.store);
+        (0..self.hosts.len()).for_each(|index| self.hosts.touch(index));
+    }
+
+    /// A life begins: its wall clock is right, if the store went back.
+    pub(super) fn look_at_the_clock(&mut self) {
+        if !std::mem::take(&mut self.copies.is_fresh) {
+            return;
+        }
+        self.copies.began = Some(self.life);
+        self.copies.known = self.store.attempts.keys().next_back().copied().unwrap_or_default();
+        let least = WallTime::from_unix_s(ORIGIN_S + i64::from(self.copies.newest.0) + 1);
+        let behind = least.since(self.wall()).as_secs();
+        self.wall_jumped_s += i64::try_from(behind).unwrap_or(0);
+    }
+
+    /// An agent that has seen more than the store knew when it came back is heard of.
+    /// What is between what that knew is of a copy's copy, and was told before.
+    pub(super) fn greeting(&self, event: &Event) -> Option<(Link, Fence)> {
+        let Event::Heard { from, frame: AgentFrame::Hello { seen, .. } } = event else {
+            return None;
+        };
+        let is_lost = *seen > self.copies.known && !self.store.attempts.contains_key(seen);
+        (self.copies.began == Some(self.life) && is_lost).then_some((*from, *seen))
+    }
+}
+
+pub(super) fn check_greeting((from, seen): (Link, Fence), step: &Step) {
+    let welcomed = step.effects.iter().any(|effect| {
+        matches!(effect, Effect::Send { to, frame: CoordinatorFrame::Welcome { .. } } if *to == from)
+    });
+    let told = step.effects.iter().any(|effect| matches!(effect, Effect::WentBack { .. }));
+    let name = from.workstation;
+    holds!(
+        AcknowledgedDurable,
+        told || !welcomed,
+        "workstation {name} has seen {seen}, which the store lost, and nobody is told"
+    );
+}
+
+/// Nothing unknown runs any more from then on.
+pub(super) fn is_over(now: Moment, until: Option<Moment>) -> bool {
+    until.is_none_or(|until| until < now)
+}
