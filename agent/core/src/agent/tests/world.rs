@@ -30,7 +30,8 @@ struct World {
     greeted: Moment,
     sent: BTreeMap<u64, Moment>,
     newest: u32,
-    places: [Container; 2],
+    /// Two for guests, and as many for those who come while others are being cleared away.
+    places: [Container; 4],
     /// What the shell answers at once.
     answers: VecDeque<Event>,
 }
@@ -165,7 +166,7 @@ impl World {
             greeted: at(0),
             sent: BTreeMap::new(),
             newest: 0,
-            places: [Container::default(); 2],
+            places: [Container::default(); 4],
             answers: VecDeque::new(),
         };
         let effects = world.agent.wake(world.now);
