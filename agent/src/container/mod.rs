@@ -329,7 +329,7 @@ impl Container {
     fn read_reports(&mut self, answers: &mut Answers) {
         while let Some(keeper) = &mut self.keeper {
             let event = match keeper.receive() {
-                Ok(None) => return,
+                Ok(None) | Err(KeeperError::Gone) => return,
                 Ok(Some(Report::Ready { missing })) => {
                     answers.missing.extend(missing);
                     continue;
@@ -357,7 +357,6 @@ impl Container {
                     Some(fence) => KeeperEvent::NotBegun { fence },
                     None => continue,
                 },
-                Err(KeeperError::Gone) => return,
                 // Nothing that it says can be relied on.
                 Err(_) => return keeper.kill(),
             };

@@ -87,8 +87,12 @@ impl Arrival {
         let lays = match self.stage {
             Stage::Coming => false,
             Stage::Preparing { lays, known: None } => lays,
-            // It is on its way into it already.
-            _ => return,
+            // What it had begun with goes, nothing has come, or it is on its way in.
+            Stage::Clearing
+            | Stage::Expected(_)
+            | Stage::Preparing { known: Some(_), .. }
+            | Stage::Landing { .. }
+            | Stage::Verifying => return,
         };
         if self.keeper_has_it() {
             (self.process, self.stage) = (Coming::Waits, Stage::Preparing { lays, known: None });

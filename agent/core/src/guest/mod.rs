@@ -285,11 +285,9 @@ impl Place {
     /// Takes in what concerns the keeper.
     #[must_use]
     pub fn keeper_says(&mut self, now: Moment, event: KeeperEvent) -> Out {
-        let event = match event {
-            // It was let go before that was heard.
-            KeeperEvent::Failed { .. } if self.keeper.is_going() => KeeperEvent::Gone,
-            event => event,
-        };
+        // It may have been let go before that was heard.
+        let failed = matches!(event, KeeperEvent::Failed { .. });
+        let event = if failed && self.keeper.is_going() { KeeperEvent::Gone } else { event };
         match &event {
             KeeperEvent::Gone | KeeperEvent::Failed { .. } => {
                 self.keeper.gone(self.guest.is_none());
