@@ -166,7 +166,7 @@ impl Probe {
     /// A layer of containment cannot be had.
     pub fn start(&self, place: u16, command: &[&str]) -> Result<ProbedGuest, ProbeError> {
         let ([reads, writes], pipes) = pipes()?;
-        let guest = self.settle(place, pipes)?;
+        let mut guest = self.settle(place, pipes)?;
         let command = ["/bin/sh", "-c", WITH_PIPES, "sh"].iter().chain(command);
         let start = StartGuest {
             fence: FENCE,
@@ -179,7 +179,8 @@ impl Probe {
         };
         let along = [reads.as_fd(), writes.as_fd()];
         guest.keeper.send_with(&Order::Start(Box::new(start)), &along)?;
-        Ok(guest)
+        let report = guest.report()?;
+        if matches!(report, Report::Began { .. }) { Ok(guest) } else { Err(unexpected(&report)) }
     }
 
     /// Makes a place ready for an image that is on its way.
@@ -288,9 +289,7 @@ impl ProbedGuest {
 
     /// Why it was not started, if its keeper says so.
     fn complaint(&mut self) -> Option<ProbeError> {
-        let report = self.keeper.receive().ok()??;
-        let began = matches!(report, Report::Began { .. });
-        if began { self.complaint() } else { Some(unexpected(&report)) }
+        self.keeper.receive().ok()?.as_ref().map(unexpected)
     }
 
     /// For [`Dump::start`].

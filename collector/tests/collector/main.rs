@@ -6,6 +6,7 @@
 
 mod crash;
 mod disk;
+mod durable;
 mod exchange;
 mod input;
 mod receive;

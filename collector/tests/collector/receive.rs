@@ -40,7 +40,7 @@ fn config(dir: &Path) -> CollectorConfig {
 }
 
 /// A coordinator and its collector.
-struct Lab {
+pub(crate) struct Lab {
     dir: PathBuf,
     authority: Authority,
     address: SocketAddr,
@@ -51,7 +51,7 @@ struct Lab {
 }
 
 impl Lab {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut lab = Self::start_in(dir.path());
         lab.made = Some(dir);
@@ -70,7 +70,7 @@ impl Lab {
         Self { dir: dir.to_owned(), authority, address, endpoint, collector, made: None }
     }
 
-    async fn connection(&self) -> Connection {
+    pub(crate) async fn connection(&self) -> Connection {
         let arrives = async { self.endpoint.accept().await.unwrap().await.unwrap() };
         tokio::time::timeout(PATIENCE, arrives).await.expect("the collector does not dial")
     }
@@ -109,37 +109,37 @@ fn spawn(dir: &Path) -> Child {
 }
 
 /// A workstation's usage stream, as the collector sees it.
-struct Agent {
+pub(crate) struct Agent {
     writer: FrameWriter,
     reader: FrameReader,
 }
 
 impl Agent {
-    async fn of(connection: &Connection, name: &str) -> Self {
+    pub(crate) async fn of(connection: &Connection, name: &str) -> Self {
         let purpose = Purpose::Relay { workstation: WorkstationId(1), name: name.into() };
         let (writer, reader) = open(connection, purpose).await.unwrap();
         Self { writer, reader }
     }
 
-    async fn send(&mut self, records: Vec<UsageRecord>) {
+    pub(crate) async fn send(&mut self, records: Vec<UsageRecord>) {
         self.writer.send(&UsageFrame::Records(records)).await.unwrap();
     }
 
-    async fn reply(&mut self) -> Result<UsageReply, StreamError> {
+    pub(crate) async fn reply(&mut self) -> Result<UsageReply, StreamError> {
         tokio::time::timeout(PATIENCE, self.reader.expect()).await.expect("no reply")
     }
 
     #[track_caller]
-    fn confirmed(reply: Result<UsageReply, StreamError>, sequence: u64) {
+    pub(crate) fn confirmed(reply: Result<UsageReply, StreamError>, sequence: u64) {
         assert_eq!(reply.unwrap(), UsageReply::Confirmed { life: SpoolLife([4; 16]), sequence });
     }
 }
 
-fn records(sequences: std::ops::RangeInclusive<u64>) -> Vec<UsageRecord> {
+pub(crate) fn records(sequences: std::ops::RangeInclusive<u64>) -> Vec<UsageRecord> {
     sequences.map(record).collect()
 }
 
-fn on_runtime(test: impl Future<Output = ()>) {
+pub(crate) fn on_runtime(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
 

@@ -491,7 +491,7 @@ fn all_read(dir: &std::path::Path) -> Result<String, String> {
 }
 
 /// 45 of 95 flipped bits had changed rows unnoticed. `GLEAN_FLIPS` says how many are
-/// tried, spread over the whole file; 64 if it is left out.
+/// tried, spread over all of the file that is not empty; 200 if it is left out.
 #[test]
 fn no_flipped_bit_changes_what_is_read_unnoticed() {
     let dir = tempfile::tempdir().unwrap();
@@ -501,9 +501,9 @@ fn no_flipped_bit_changes_what_is_read_unnoticed() {
     let bytes = fs::read(&path).unwrap();
     let (mut noticed, mut harmless) = (0, 0);
     let flips = std::env::var("GLEAN_FLIPS").ok().and_then(|text| text.parse().ok());
-    let bits = bytes.len() * 8;
+    let bits: Vec<usize> = (0..bytes.len() * 8).filter(|at| bytes[at / 8] != 0).collect();
     // An odd step, so that every bit of a byte has its turn.
-    for at in (0..bits).step_by((bits / flips.unwrap_or(64)) | 1) {
+    for at in bits.iter().step_by((bits.len() / flips.unwrap_or(200)) | 1) {
         let mut flipped = bytes.clone();
         flipped[at / 8] ^= 1 << (at % 8);
         for log in ["-wal", "-shm"] {

@@ -21,6 +21,8 @@ pub struct SyncGate {
 #[derive(Debug, Default)]
 struct State {
     closed: bool,
+    /// So many go on although the gate is closed.
+    let_through: u64,
     /// The files whose syncs wait.
     held: Vec<PathBuf>,
     /// How many syncs were let through.
@@ -58,6 +60,12 @@ impl SyncGate {
         self.state.1.notify_all();
     }
 
+    /// The next sync goes on, and those behind it wait.
+    pub fn let_one_through(&self) {
+        self.state().let_through += 1;
+        self.state.1.notify_all();
+    }
+
     /// The files whose syncs wait now.
     pub fn held(&self) -> Vec<PathBuf> {
         self.state().held.clone()
@@ -86,9 +94,10 @@ fn keep(listeners: &Receiver<OwnedFd>, state: &(Mutex<State>, Condvar)) {
         let mut now = state.0.lock().unwrap_or_else(PoisonError::into_inner);
         // One after another: whoever syncs meanwhile waits in the kernel.
         now.held.push(path);
-        while now.closed {
+        while now.closed && now.let_through == 0 {
             now = state.1.wait(now).unwrap_or_else(PoisonError::into_inner);
         }
+        now.let_through = now.let_through.saturating_sub(1);
         now.held.clear();
         now.passed += 1;
         drop(now);
