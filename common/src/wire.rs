@@ -431,6 +431,11 @@ pub enum AgentFrame {
     Missing(Vec<String>),
     /// Why nothing new may be started now, in the place of [`Facts::unready`].
     Unready(Option<String>),
+    /// This attempt was cancelled or not kept: nothing of it runs here any more. It
+    /// may be lost: the next hello names all that is held.
+    Stopped {
+        fence: Fence,
+    },
 }
 
 /// A subprogram for a workstation. Its job's spec was sent before on the same

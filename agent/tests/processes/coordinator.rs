@@ -280,7 +280,8 @@ impl Shared {
             | AgentFrame::Relay { .. }
             | AgentFrame::FromRank { .. }
             | AgentFrame::Missing(_)
-            | AgentFrame::Unready(_) => None,
+            | AgentFrame::Unready(_)
+            | AgentFrame::Stopped { .. } => None,
         }
     }
 }

@@ -151,6 +151,7 @@ fn what_agents_say() {
     check(&from_rank, "06040201ab");
     check(&AgentFrame::Missing(vec!["x".into()]), "07010178");
     check(&AgentFrame::Unready(Some("x".into())), "08010178");
+    check(&AgentFrame::Stopped { fence: Fence::of(4) }, "0904");
 }
 
 #[test]

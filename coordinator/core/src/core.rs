@@ -18,6 +18,7 @@ mod ranks;
 mod replicas;
 mod rows;
 mod schedule;
+mod settling;
 mod submissions;
 mod why;
 
@@ -27,6 +28,7 @@ use std::time::Duration;
 use self::moves::Moving;
 use self::schedule::Schedule;
 pub use self::schedule::{SchedulerConfig, UnknownPolicy};
+use self::settling::Settling;
 use gleaner_common::id::{Fence, JobId, WorkstationId};
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::CoordinatorFrame;
@@ -110,8 +112,23 @@ impl Default for Config {
     }
 }
 
-const UNREADABLE: &str = "the coordinator was restarted, and cannot read what had happened to it";
-const WENT_BACK: &str = "the coordinator's store went back to an earlier time";
+/// Why a program's journal is not what its ranks know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outdated {
+    Unreadable,
+    WentBack,
+}
+
+impl Outdated {
+    fn why(self) -> &'static str {
+        match self {
+            Self::Unreadable => {
+                "the coordinator was restarted, and cannot read what had happened to it"
+            }
+            Self::WentBack => "the coordinator's store went back to an earlier time",
+        }
+    }
+}
 
 /// The coordinator's brain.
 #[derive(Debug, Default)]
@@ -142,11 +159,9 @@ pub struct Core {
     timer_of: BTreeMap<JobId, Moment>,
     /// There is more to place than one step places.
     more_to_place: bool,
-    /// Programs that begin again, each with the reason: their journals do not
-    /// read, or are older than their ranks.
-    outdated: Vec<(JobId, &'static str)>,
-    /// The store says that it went back in time, until those have begun again.
-    went_back: bool,
+    /// Programs that begin again.
+    outdated: Vec<(JobId, Outdated)>,
+    settling: Settling,
     /// What an earlier life learned of owners and this one cannot read.
     forgotten: Vec<Forgotten>,
     /// The latest of the fences that agents have seen and the store does not know.
@@ -240,10 +255,13 @@ impl Core {
                 job.restore_replica(record);
             }
         }
-        core.went_back = restored.is_copy;
+        if restored.is_copy {
+            core.settle_everything(now);
+        }
         core.restore_programs(now, &restored.events, restored.is_copy);
         core.restore_usage((now, wall), &restored.usage, &restored.attempts);
         core.restore_attempts(now, restored.attempts);
+        core.settle_programs(now);
         let ids: Vec<JobId> = core.jobs.keys().copied().collect();
         for id in ids {
             if let Some(job) = core.jobs.get_mut(&id) {
@@ -324,9 +342,9 @@ impl Core {
             let program =
                 Program::restore(now, spec, of.map(|event| (event.life, event.bytes.as_slice())));
             if program.is_none() {
-                self.outdated.push((id, UNREADABLE));
+                self.outdated.push((id, Outdated::Unreadable));
             } else if is_copy {
-                self.outdated.push((id, WENT_BACK));
+                self.outdated.push((id, Outdated::WentBack));
             }
             let (ranks, floor) = (job.spec().indexes.len(), self.fences.floor());
             let anew = || Program::new(now, spec, ranks, floor).in_life(job.progress().life);
@@ -410,12 +428,13 @@ impl Core {
     /// When `wake` is due: ask again after every `handle` and `wake`. A time
     /// that has passed says that there is more to place than one step places.
     pub fn deadline(&self) -> Option<Moment> {
-        if self.more_to_place || self.went_back || !self.outdated.is_empty() {
+        if self.more_to_place || !self.outdated.is_empty() {
             return Some(Moment::ZERO);
         }
         let program = self.timers.first().map(|(at, _)| *at);
         let workstation = self.pool.first_due().map(|(at, _)| at);
-        [workstation, program, self.schedule.first_due(), self.blame.due()]
+        let settled = self.settling.first_due();
+        [workstation, program, settled, self.schedule.first_due(), self.blame.due()]
             .into_iter()
             .flatten()
             .min()
@@ -440,6 +459,7 @@ impl Core {
             self.look_again();
         }
         self.renew_outdated(&mut draft);
+        self.settle_what_is_due(&mut draft);
         let due: Vec<JobId> =
             self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
         for id in due {
@@ -449,18 +469,14 @@ impl Core {
         self.conclude(draft)
     }
 
-    /// Programs that know more than the store begin again; and only with that is the
-    /// store one that did not go back.
+    /// Programs that know more than the store begin again.
     fn renew_outdated(&mut self, draft: &mut Draft) {
         for (id, why) in std::mem::take(&mut self.outdated) {
             let program = self.jobs.get_mut(&id).and_then(|job| job.program.as_mut());
-            if let Some(program) = program.filter(|_| why == WENT_BACK) {
+            if let Some(program) = program.filter(|_| why == Outdated::WentBack) {
                 program.leave_lives_out();
             }
-            self.begin_again(draft, id, why, false);
-        }
-        if std::mem::take(&mut self.went_back) {
-            draft.change(Change::WentBack(false));
+            self.begin_again(draft, id, why.why(), false);
         }
     }
 

@@ -147,7 +147,8 @@ fn named(frame: &AgentFrame) -> Option<(Fence, Vec<ContentHash>)> {
         | AgentFrame::Leaving { .. }
         | AgentFrame::Relay { .. }
         | AgentFrame::Missing(_)
-        | AgentFrame::Unready(_) => None,
+        | AgentFrame::Unready(_)
+        | AgentFrame::Stopped { .. } => None,
     }
 }
 

@@ -48,6 +48,7 @@ pub(super) fn check(frame: &AgentFrame) -> Result<(), Excess> {
         AgentFrame::FromRank { bytes, .. } => {
             at_most("what is said of a rank", bytes.len(), RANK_REPORT_BYTES_MAX)
         }
+        AgentFrame::Stopped { .. } => Ok(()),
     }
 }
 

@@ -232,8 +232,9 @@ impl Agent {
 
     // ── ends ───────────────────────────────────────────────────────────────
 
-    /// Nobody wants this attempt any more: no word of it.
+    /// Nobody wants this attempt any more: no word of it but that it has stopped.
     pub(super) fn cancel(&mut self, now: Moment, fence: Fence, out: &mut Out) {
+        out.send(AgentFrame::Stopped { fence });
         let Some(attempt) = self.attempts.remove(&fence) else { return };
         match attempt.stage {
             Stage::Waiting => self.waiting.retain(|waiting| *waiting != fence),

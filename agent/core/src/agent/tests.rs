@@ -269,6 +269,7 @@ fn short(effect: &Effect) -> Option<String> {
         Effect::Send(AgentFrame::Missing(missing)) => format!("lacks {}", missing.join(", ")),
         Effect::Send(AgentFrame::Unready(Some(why))) => format!("unready: {why}"),
         Effect::Send(AgentFrame::Unready(None)) => "ready".into(),
+        Effect::Send(AgentFrame::Stopped { fence }) => format!("{fence} stopped"),
         Effect::Send(AgentFrame::Attempt(event)) => match event {
             AttemptEvent::Started { fence, .. } => format!("{fence} started"),
             AttemptEvent::Suspended { fence } => format!("{fence} suspended"),

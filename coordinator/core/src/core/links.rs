@@ -10,7 +10,7 @@ use gleaner_common::wire::{
     Printed,
 };
 
-use super::{Core, Draft, WENT_BACK};
+use super::{Core, Draft, Outdated};
 use crate::attempt::{Return, Stage};
 use crate::event::Link;
 use crate::generation;
@@ -62,6 +62,7 @@ impl Core {
                 self.change_workstation(now, id, |w| w.learn_presence(now, presence));
             }
             AgentFrame::Attempt(event) => self.attempt_event(draft, from, event),
+            AgentFrame::Stopped { fence } => self.has_stopped(id, fence),
             // The agent has stopped its guests. It tells itself what becomes of
             // them, or the end of its lease does.
             AgentFrame::Leaving { reason } => {
@@ -128,6 +129,7 @@ impl Core {
             w.learn_presence(now, hello.presence);
             w.renew(now, lease);
         });
+        self.holds_only(id, &hello.held.iter().map(|(fence, _)| *fence).collect());
         let mut missing = self.attempts_at(id);
         let mut keep = vec![];
         for (fence, state) in hello.held {
@@ -160,8 +162,10 @@ impl Core {
         if self.pool.get(id).is_some_and(|it| it.riders().len() > 0) {
             self.send_riders(draft, id);
         }
-        for fence in missing {
-            self.offer_again(draft, from, fence);
+        if !self.settling.everything() {
+            for fence in missing {
+                self.offer_again(draft, from, fence);
+            }
         }
         self.resend_to_ranks(draft, id);
     }
@@ -193,9 +197,9 @@ impl Core {
             let below = self.fences.begin_after(seen, draft.wall);
             draft.change(Change::FencesReserved { below });
             draft.change(Change::WentBack(true));
-            self.went_back = true;
+            self.settle_everything(draft.now);
             let programs = self.jobs.iter().filter(|(_, job)| job.program.is_some());
-            self.outdated.extend(programs.map(|(id, _)| (*id, WENT_BACK)));
+            self.outdated.extend(programs.map(|(id, _)| (*id, Outdated::WentBack)));
         }
         if self.fences.is_forgotten(seen) {
             if self.later_self.is_none_or(|(_, known)| known < seen) {
@@ -312,7 +316,7 @@ impl Core {
     /// The agent should hold this attempt and does not. Either the offer never
     /// arrived, or the news of the attempt's end is under way: the agent tells
     /// ends again after every hello, and ignores an offer that it has answered.
-    fn offer_again(&mut self, draft: &mut Draft, to: Link, fence: Fence) {
+    pub(super) fn offer_again(&mut self, draft: &mut Draft, to: Link, fence: Fence) {
         self.set_stage(draft, fence, Stage::Offered);
         self.offer(draft, to, fence);
     }

@@ -101,7 +101,8 @@ impl Core {
     /// frozen.
     pub(super) fn try_moves(&mut self, draft: &mut Draft) {
         let version = self.pool.version();
-        if self.residence.nobody_waits() || self.moves_looked_at == Some(version) {
+        let is_looked_at = self.moves_looked_at == Some(version);
+        if self.residence.nobody_waits() || is_looked_at || self.settling.everything() {
             return;
         }
         let mut asked = 0;

@@ -449,9 +449,11 @@ impl Core {
             self.jobs.get(&id).into_iter().flat_map(Job::placed).map(|(_, fence)| fence).collect();
         for fence in placed {
             let stopped = self.stop(draft, fence, why, SubprogramState::Queued);
-            if let (Some((attempt, history)), Some(job)) = (stopped, self.jobs.get_mut(&id)) {
-                job.return_first(attempt.position, history);
-            }
+            let (Some((attempt, history)), Some(job)) = (stopped, self.jobs.get_mut(&id)) else {
+                continue;
+            };
+            job.return_first(attempt.position, history);
+            self.settle(draft.now, fence, id, attempt.workstation);
         }
     }
 

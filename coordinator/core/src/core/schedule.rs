@@ -191,6 +191,9 @@ impl Core {
         self.keep_no_more(draft);
         self.tell_scheduler(draft);
         self.conclude_folding(draft);
+        if self.settling.everything() {
+            return;
+        }
         for id in self.schedule.unfilled.keys().copied().collect::<Vec<_>>() {
             if draft.step.placed >= PLACEMENTS_MAX {
                 break;
@@ -328,6 +331,9 @@ impl Core {
     /// could.
     fn demand(&self, id: JobId) -> Option<Demand> {
         let job = self.jobs.get(&id).filter(|job| !job.has_ended())?;
+        if self.settling.holds(id) && job.held() == 0 {
+            return None;
+        }
         let (held, queued, each) = (job.held(), job.queued(), job.each());
         let least = held.saturating_add(queued);
         let (held, queued) = (held.saturating_mul(each), queued.saturating_mul(each));

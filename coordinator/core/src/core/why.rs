@@ -46,6 +46,7 @@ impl Core {
         let summary = job.summary();
         let mut reasons = vec![];
         if summary.queued > 0 {
+            reasons.extend(self.why_not_settled(now, id));
             reasons.extend(self.what_nobody_has(job));
             reasons.extend(self.too_few(job));
             reasons.extend(self.why_nothing_is_free());
@@ -196,7 +197,8 @@ impl Core {
         before: u32,
         avoided: &[WorkstationId],
     ) -> Vec<String> {
-        let mut reasons: Vec<String> = self.what_nobody_has(job);
+        let mut reasons: Vec<String> = self.why_not_settled(now, job.id()).into_iter().collect();
+        reasons.extend(self.what_nobody_has(job));
         reasons.extend(self.too_few(job));
         reasons.extend(self.why_nothing_is_free());
         reasons.extend(self.why_nothing_free_suits(job));

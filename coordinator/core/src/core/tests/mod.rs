@@ -15,11 +15,12 @@ mod packing;
 mod ranks;
 mod replicas;
 mod schedule;
+mod settling;
 mod shares;
 mod snapshots;
 mod why;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
@@ -35,7 +36,7 @@ use gleaner_common::wire::{
 use super::{Config, Core};
 use crate::event::{Event, Link, RequestId};
 use crate::outlook::LearnedRecord;
-use crate::record::{Change, JobProgress, ProgramEvent, Restored};
+use crate::record::{AttemptRecord, Change, JobProgress, ProgramEvent, Restored};
 use crate::step::{Answer, Effect, Step};
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -59,6 +60,8 @@ struct Site {
     journal: Vec<ProgramEvent>,
     /// And of what was learned of owners.
     learned: BTreeMap<Option<WorkstationId>, LearnedRecord>,
+    /// Workstations that hear nothing, and so do not say that anything has stopped.
+    deaf: BTreeSet<WorkstationId>,
 }
 
 impl Site {
@@ -66,7 +69,7 @@ impl Site {
         let now = Moment(1_000_000_000_000);
         let core = Core::restore(now, WallTime(0), config, Restored::default());
         let (last, journal, learned) = (Step::default(), vec![], BTreeMap::new());
-        Self { core, now, requests: 0, last, journal, learned }
+        Self { core, now, requests: 0, last, journal, learned, deaf: BTreeSet::new() }
     }
 
     /// With so many workstations connected, each with one core and place, all
@@ -88,6 +91,7 @@ impl Site {
 
     fn handle(&mut self, event: Event) -> Vec<Offered> {
         self.last = self.core.handle(self.now, self.wall(), event);
+        self.obey();
         self.core.check_places().unwrap();
         self.keep_journal();
         self.offers()
@@ -100,11 +104,50 @@ impl Site {
         while let Some(at) = self.core.deadline().filter(|at| *at <= until) {
             self.now = self.now.max(at);
             self.last = self.core.wake(self.now, self.wall());
+            self.obey();
             self.keep_journal();
             offered.extend(self.offers());
         }
         self.now = until;
         offered
+    }
+
+    /// Lets time pass in which every agent is heard that is not deaf.
+    fn pass_heard(&mut self, span: Duration) -> Vec<Offered> {
+        let until = self.now + span;
+        let mut offered = vec![];
+        while self.now < until {
+            let all = self.core.pool.ids().filter(|id| !self.deaf.contains(id));
+            for id in all.collect::<Vec<_>>() {
+                offered.extend(self.heartbeat(id.0));
+            }
+            offered.extend(self.pass(until.since(self.now).min(s(3))));
+        }
+        offered
+    }
+
+    /// Agents that hear stop what is cancelled, and say so.
+    fn obey(&mut self) {
+        let mut seen = 0;
+        while seen < self.last.effects.len() {
+            let cancelled = self.last.effects[seen..].iter().filter_map(|effect| match effect {
+                Effect::Send { to, frame: CoordinatorFrame::Cancel { fence } } => {
+                    Some((*to, *fence)).filter(|(to, _)| !self.deaf.contains(&to.workstation))
+                }
+                _ => None,
+            });
+            let cancelled: Vec<(Link, Fence)> = cancelled.collect();
+            seen = self.last.effects.len();
+            cancelled.into_iter().for_each(|(from, fence)| self.stopped(from, fence));
+        }
+    }
+
+    /// An agent says so, and what follows belongs to the last step.
+    fn stopped(&mut self, from: Link, fence: Fence) {
+        let stopped = Event::Heard { from, frame: AgentFrame::Stopped { fence } };
+        let step = self.core.handle(self.now, self.wall(), stopped);
+        self.last.changes.extend(step.changes);
+        self.last.effects.extend(step.effects);
     }
 
     fn keep_journal(&mut self) {
@@ -167,10 +210,18 @@ impl Site {
             boot,
             facts: Box::new(facts),
             presence,
-            held,
+            held: held.clone(),
             seen: Fence::default(),
         };
-        self.handle(Event::Heard { from, frame })
+        self.handle(Event::Heard { from, frame });
+        let kept = self.sent().find_map(|(_, frame)| match frame {
+            CoordinatorFrame::Welcome { keep, .. } => Some(keep.clone()),
+            _ => None,
+        });
+        let kept = kept.unwrap_or_default();
+        let unwanted = held.into_iter().filter(|(fence, _)| !kept.contains(fence));
+        unwanted.for_each(|(fence, _)| self.stopped(from, fence));
+        self.offers()
     }
 
     /// The same agent connects again.

@@ -1,0 +1,96 @@
+//! Nothing takes the place of what may still run.
+
+use gleaner_common::program::ProgramSpec;
+
+use super::*;
+
+/// A store as it was before anything was placed, marked as a restored backup is, and
+/// one workstation that is idle.
+fn restored() -> (Site, JobId) {
+    let mut site = Site::new(Config::default());
+    let (job, _) = site.submit(1, 0);
+    let record = site.core.jobs[&job].record().clone();
+    let workstations = vec![(WorkstationId(1), "desk".to_owned())];
+    let restored =
+        Restored { workstations, jobs: vec![record], is_copy: true, ..Restored::default() };
+    site.core = Core::restore(site.now, site.wall(), Config::default(), restored);
+    assert_eq!(site.connect(1, 1, 1), [], "another may run it, that the store does not know");
+    (site, job)
+}
+
+#[test]
+fn after_a_restore_nothing_begins_before_a_lease_has_ended() {
+    let (mut site, job) = restored();
+    let why = site.core.why_job(site.now, job).unwrap();
+    assert!(why[0].contains("went back") && why[0].contains("10 s"), "{why:?}");
+    assert_eq!(site.pass_heard(LEASE), []);
+    assert_eq!(site.pass_heard(PAST_LEASE - LEASE).len(), 1);
+    assert!(!site.core.why_job(site.now, job).unwrap()[0].contains("went back"));
+}
+
+/// What its agent has not named may have gone elsewhere since the backup.
+#[test]
+fn what_a_restored_store_calls_placed_is_offered_again_only_then() {
+    let mut site = Site::with_idle(1);
+    let (job, offered) = site.submit(1, 0);
+    let (_, subprogram, fence) = only(&offered);
+    let attempts = vec![AttemptRecord {
+        fence,
+        subprogram,
+        replica: 0,
+        workstation: WorkstationId(1),
+        placed: site.wall(),
+        end: None,
+        coming: None,
+        arrived: false,
+    }];
+    let jobs = vec![site.core.jobs[&job].record().clone()];
+    let workstations = vec![(WorkstationId(1), "desk".to_owned())];
+    let restored = Restored { workstations, jobs, attempts, is_copy: true, ..Restored::default() };
+    site.core = Core::restore(site.now, site.wall(), Config::default(), restored);
+    assert_eq!(site.connect(1, 1, 1), []);
+    assert_eq!(site.pass_heard(PAST_LEASE), [(1, subprogram, fence)]);
+}
+
+/// Two ranks on two workstations, of which the second hears nothing any more.
+fn half_deaf() -> (Site, JobId, Vec<Offered>) {
+    let mut site = Site::with_idle(4);
+    let (job, offered) = site.submit_program(2, ProgramSpec::default());
+    for (id, _, fence) in &offered {
+        site.started(*id, *fence);
+    }
+    site.deaf.insert(WorkstationId(offered[1].0));
+    (site, job, offered)
+}
+
+#[test]
+fn a_program_begins_again_when_its_ranks_of_before_have_stopped() {
+    let (mut site, job, offered) = half_deaf();
+    let ((first, _, one), (second, _, other)) = (offered[0], offered[1]);
+    assert_eq!(site.hear_of(first, lost(one)), [], "the other may run");
+    let why = site.core.why_job(site.now, job).unwrap();
+    assert!(why[0].contains("may still run"), "{why:?}");
+    // Another's word for it is worth nothing.
+    site.hear(first, AgentFrame::Stopped { fence: other });
+    assert_eq!(site.offers(), []);
+    assert_eq!(site.hear(second, AgentFrame::Stopped { fence: other }).len(), 2);
+}
+
+#[test]
+fn a_program_begins_again_when_an_agent_holds_none_of_its_ranks() {
+    let (mut site, _, offered) = half_deaf();
+    site.hear_of(offered[0].0, lost(offered[0].2));
+    assert_eq!(site.reconnect(offered[1].0, 2, &[]).len(), 2);
+}
+
+#[test]
+fn a_program_begins_again_when_the_lease_of_its_ranks_has_ended() {
+    let (mut site, _, offered) = half_deaf();
+    site.hear_of(offered[0].0, lost(offered[0].2));
+    assert_eq!(site.pass_heard(LEASE), []);
+    assert_eq!(site.pass_heard(PAST_LEASE - LEASE).len(), 2);
+}
+
+fn lost(fence: Fence) -> AttemptEvent {
+    AttemptEvent::Lost { fence, reason: "its keeper died".into(), suspensions: 0 }
+}
