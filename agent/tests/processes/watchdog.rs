@@ -2,10 +2,10 @@
 //! guest runs that nobody vouches for, and none is blamed for it.
 
 use std::fs;
-use std::num::NonZero;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::thread;
 use std::time::Duration;
 
 use gleaner_agent::owner;
@@ -16,6 +16,7 @@ use gleaner_common::time::Moment;
 use gleaner_common::wire::{AttemptEvent, CoordinatorFrame};
 use gleaner_shell::clock::Clock;
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::Test;
 use crate::agent::{Lab, job, script};
@@ -84,12 +85,7 @@ impl Lab {
     }
 
     fn keeper(&self) -> Pid {
-        let mut keeper = None;
-        until("a keeper", || {
-            keeper = children_of(self.worker()).into_iter().find(|pid| is_keeper(*pid));
-            keeper.is_some()
-        });
-        keeper.unwrap()
+        keeper_among(|| children_of(self.worker()))
     }
 
     fn end(&self) -> AttemptEvent {
@@ -105,8 +101,20 @@ fn signal(pid: Pid, signal: Signal) -> Moment {
 
 fn children_of(pid: Pid) -> Vec<Pid> {
     let path = format!("/proc/{0}/task/{0}/children", pid.as_raw_nonzero());
-    let text = fs::read_to_string(path).unwrap_or_default();
+    pids_in(&fs::read_to_string(path).unwrap_or_default())
+}
+
+fn pids_in(text: &str) -> Vec<Pid> {
     text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+fn keeper_among(pids: impl Fn() -> Vec<Pid>) -> Pid {
+    let mut keeper = None;
+    until("a keeper", || {
+        keeper = pids().into_iter().find(|pid| is_keeper(*pid));
+        keeper.is_some()
+    });
+    keeper.unwrap()
 }
 
 fn read(pid: Pid, name: &str) -> String {
@@ -117,7 +125,7 @@ fn is_keeper(pid: Pid) -> bool {
     read(pid, "comm").trim() == "glean-keeper"
 }
 
-/// What of these it is: 1 for the state, 11 for user time, after the name.
+/// What follows its name: 0 for the state, 1 for the parent.
 fn stat(pid: Pid, field: usize) -> Option<String> {
     let stat = read(pid, "stat");
     let (_, rest) = stat.rsplit_once(')')?;
@@ -209,7 +217,7 @@ fn keeper_killed_at_the_end() {
         lab.started();
         let keeper = lab.keeper();
         // The moment, from at once to later than it takes.
-        std::thread::sleep(Duration::from_micros(u64::from(fence) * 500));
+        thread::sleep(Duration::from_micros(u64::from(fence) * 500));
         let _ = kill_process(keeper, Signal::KILL);
         match lab.end() {
             AttemptEvent::Lost { .. } => lost += 1,
@@ -363,29 +371,34 @@ impl Keyboard {
     }
 }
 
-/// Others who want every core: guests die when they get one.
-struct Busy(Vec<Child>);
+/// A process in a keeper's namespace, whose parent we are: until we reap it, a keeper
+/// that was killed is dying.
+struct Straggler(Child);
 
-impl Busy {
-    fn new() -> Self {
-        let count = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
-        let busy = || Command::new("perl").args(["-e", "1 while 1"]).spawn().unwrap();
-        Self((0..count).map(|_| busy()).collect())
+impl Straggler {
+    fn beside(keeper: Pid) -> Self {
+        let path = format!("/proc/{}/ns/pid", keeper.as_raw_nonzero());
+        let namespace = fs::File::open(path).unwrap();
+        // All children of a thread are in there from then on.
+        let spawn = || {
+            let kind = Some(LinkNameSpaceType::ProcessID);
+            move_into_link_name_space(namespace.as_fd(), kind).unwrap();
+            Command::new("sleep").arg("4743").spawn().unwrap()
+        };
+        Self(thread::scope(|scope| scope.spawn(spawn).join().unwrap()))
+    }
+
+    fn is_dead(&self) -> bool {
+        stat(Pid::from_child(&self.0), 0).as_deref() == Some("Z")
     }
 }
 
-impl Drop for Busy {
+impl Drop for Straggler {
     fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
-
-/// A guest of many processes, with memory each.
-const DIES_SLOWLY: &str = "for i in $(seq 200); do \
-    perl -e '$x = q(x) x 2e6; sleep 4743' & done; wait";
 
 fn key_beside_a_death() {
     let mut lab = Lab::without_agent();
@@ -396,18 +409,12 @@ fn key_beside_a_death() {
     };
     let keyboard = Keyboard::of(&lab);
     lab.start();
-    let stands = || {
-        let freeze = fs::read_to_string(group.join("guests/p1/cgroup.freeze"));
-        freeze.is_ok_and(|freeze| freeze.trim() == "1")
-    };
-    let processes = || {
-        let procs = fs::read_to_string(group.join("guests/p0/cgroup.procs"));
-        procs.map_or(0, |procs| procs.lines().count())
-    };
-    let mut heard = Measured::default();
+    let read = |path| fs::read_to_string(group.join("guests").join(path)).unwrap_or_default();
+    let stands = || read("p1/cgroup.freeze").trim() == "1";
+    let (mut frozen, mut told) = (Measured::default(), Measured::default());
     for round in 0..rounds() {
         let dies = 2 * u32::try_from(round).unwrap() + 1;
-        lab.offer(dies, script(DIES_SLOWLY));
+        lab.offer(dies, script("exec sleep 4743"));
         lab.started();
         if round == 0 {
             let mut spec = script("exec sleep 4743");
@@ -415,21 +422,25 @@ fn key_beside_a_death() {
             lab.offer(2, spec);
             lab.started();
         }
-        until("it is large", || processes() > 200);
-        let busy = Busy::new();
+        let keeper = keeper_among(|| pids_in(&read("p0/cgroup.procs")));
+        let straggler = Straggler::beside(keeper);
         lab.coordinator.say(CoordinatorFrame::Cancel { fence: Fence::of(dies) });
-        until("it begins to die", || processes() < 200);
+        until("it is dying", || straggler.is_dead());
         let pressed = keyboard.press();
         until("the other one stands still", stands);
-        heard.0.push(Clock.now().since(pressed));
-        let left = processes();
-        println!("measured: {left} processes were not dead yet");
-        until("it is gone", || processes() == 0);
-        drop(busy);
-        until("the owner has left", || !stands());
+        frozen.0.push(Clock.now().since(pressed));
+        lab.event("a suspension", |event| {
+            matches!(event, AttemptEvent::Suspended { .. }).then_some(())
+        });
+        told.0.push(Clock.now().since(pressed));
+        assert!(is_keeper(keeper), "it was gone before");
+        drop(straggler);
+        until("it is reaped", || !is_keeper(keeper));
+        lab.event("a resume", |event| matches!(event, AttemptEvent::Resumed { .. }).then_some(()));
     }
-    let most = heard.say("from a key to another guest's freeze, beside a guest that dies").1;
-    assert!(most < UNREAD_MAX, "{most:?}");
+    let (took, _) = frozen.say("from a key to a guest's freeze, while another one's keeper dies");
+    assert!(took < BEAT_EVERY, "{took:?}");
+    told.say("from that key to the word of it");
 }
 
 fn typed() {
@@ -518,7 +529,7 @@ fn on_time() {
     let spell = Duration::from_secs(rounds().clamp(3, 30) as u64);
     let per_second = |what: &str| {
         let (switches, cpu) = effort(&lab);
-        std::thread::sleep(spell); // What is measured is this spell.
+        thread::sleep(spell); // What is measured is this spell.
         let (after, cpu_after) = effort(&lab);
         let s = spell.as_secs_f64();
         let wakes = (after - switches) as f64 / s;
