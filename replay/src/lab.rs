@@ -230,7 +230,8 @@ impl Lab {
     }
 
     fn sort(&mut self) {
-        self.transitions.sort_unstable_by_key(|one| (one.at, one.workstation));
+        // Who comes and goes at one moment comes first.
+        self.transitions.sort_unstable_by_key(|one| (one.at, one.workstation, !one.busy));
     }
 
     pub fn workstations(&self) -> usize {

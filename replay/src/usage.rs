@@ -65,11 +65,15 @@ impl Usage {
         let mut idle = None;
         for period in &timeline.periods {
             let now = period.state == PeriodState::Idle;
-            if idle != Some(now) {
-                self.changes.push(period.start.0);
-                self.loads.push(period.load_1m);
-                idle = Some(now);
-            }
+            // Two of them one after the other are parted by a reboot, which is as if the
+            // owner had come for a moment.
+            let changes = match idle {
+                Some(true) if now => 2,
+                before => usize::from(before != Some(now)),
+            };
+            self.changes.extend(std::iter::repeat_n(period.start.0, changes));
+            self.loads.extend(std::iter::repeat_n(period.load_1m, changes));
+            idle = Some(now);
         }
         self.idle_at_first
             .push(timeline.periods.first().is_some_and(|p| p.state == PeriodState::Idle));

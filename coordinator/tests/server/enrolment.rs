@@ -316,8 +316,8 @@ async fn a_key_that_is_taken_away_loses_every_connection_whatever_that_is_for() 
 }
 
 /// So short that a test sees its end.
-async fn with_short_certificates(dir: &std::path::Path) -> Coordinator {
-    let certificate_life = Duration::from_secs(3);
+async fn with_short_certificates(dir: &std::path::Path, life_s: u64) -> Coordinator {
+    let certificate_life = Duration::from_secs(life_s);
     Coordinator::start_with(CoordinatorConfig { certificate_life, ..config(dir) }).await
 }
 
@@ -335,7 +335,8 @@ async fn renewed(client: &Client, dir: &std::path::Path, old: &Identity) -> Iden
 #[tokio::test]
 async fn a_certificate_is_renewed_before_it_runs_out_and_the_old_one_is_good_until_then() {
     let (dir, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let coordinator = with_short_certificates(dir.path()).await;
+    // Half of it is for the renewal, and for what both are good for meanwhile.
+    let coordinator = with_short_certificates(dir.path(), 10).await;
     let old = coordinator.enrol(Role::User, "ada").await;
     old.store(kept.path()).unwrap();
     let client = Client::connect(&old, None).await.unwrap();
@@ -364,7 +365,7 @@ async fn a_certificate_is_renewed_before_it_runs_out_and_the_old_one_is_good_unt
 #[tokio::test]
 async fn who_was_away_for_too_long_enrols_again_with_a_token_for_its_very_name() {
     let dir = tempfile::tempdir().unwrap();
-    let coordinator = with_short_certificates(dir.path()).await;
+    let coordinator = with_short_certificates(dir.path(), 3).await;
     let old = coordinator.enrol(Role::Agent, "desk-1").await;
     let link = connect(&old.coordinator, Credentials::Identity(&old), None).await.unwrap();
     link.connection.closed().await;

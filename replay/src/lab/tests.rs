@@ -43,6 +43,17 @@ fn only_who_is_known_before_and_after_takes_part_in_the_order_read() {
     assert_eq!(error, SelectError { eligible: 3, wanted: 4 });
 }
 
+/// Its log has no word of going down: what was there was killed all the same.
+#[test]
+fn a_reboot_is_as_if_the_owner_had_come_for_a_moment() {
+    use PeriodState::Idle;
+    let usage = Usage::from_timelines([("a".to_owned(), log(&[(0, Idle), (130, Idle)], 300))]);
+    let lab = Lab::select(&usage, &selection(1, Order::AsRead)).unwrap();
+    let seen: Vec<_> = lab.transitions.iter().map(|one| (one.at, one.until, one.busy)).collect();
+    let at = 30_000_000_000;
+    assert_eq!(seen, [(at, at, true), (at, 200_000_000_000, false)]);
+}
+
 #[test]
 fn a_seed_chooses_the_same_again() {
     let chosen = |seed| Lab::select(&usage(), &selection(2, Order::Shuffled { seed })).unwrap();

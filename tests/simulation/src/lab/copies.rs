@@ -52,7 +52,7 @@ impl Lab {
             return;
         };
         self.coordinator_crashes(self.setting.away.mul_f64(long), 0.0);
-        self.store = copy;
+        let later = std::mem::replace(&mut self.store, copy);
         // A program's ranks may know more than a journal that nobody marked.
         if which < 0.7 || self.setting.programs > 0.0 {
             self.store.mark();
@@ -61,7 +61,7 @@ impl Lab {
         self.accepted.retain(|job| self.store.jobs.contains_key(job));
         self.cuts.come_back(&self.store);
         let lease = self.setting.config.lease.mul_f64(LEASE_PART) + SEEN;
-        self.witness.went_back(self.now + lease, &self.store);
+        self.witness.went_back(self.now + lease, &later, &self.store);
         (0..self.hosts.len()).for_each(|index| self.hosts.touch(index));
     }
 

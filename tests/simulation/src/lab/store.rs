@@ -145,6 +145,10 @@ impl Store {
         }
     }
 
+    pub(crate) fn is_marked(&self) -> bool {
+        self.went_back
+    }
+
     /// As a restored backup is marked.
     pub(crate) fn mark(&mut self) {
         let last = self.jobs.keys().next_back().map_or(0, |job| job.0);

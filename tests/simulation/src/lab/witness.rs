@@ -20,8 +20,8 @@ use super::invariant::holds;
 use super::place::{Guest, Place};
 use super::store::Store;
 
-/// A subprogram, which of its replicas, and in which life of its program.
-type Run = (SubprogramId, u8, Option<Life>);
+/// A subprogram, and which of its replicas.
+type Run = (SubprogramId, u8);
 
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
@@ -41,6 +41,8 @@ pub(crate) struct Witness {
     kept: Fence,
     /// The store went back in time: until then what it does not know may run.
     unknown_until: Option<Moment>,
+    /// What it had forgotten then and was told to have: which replica each was.
+    forgotten: BTreeMap<Fence, u8>,
     /// Attempts whose state was on its way.
     coming: BTreeSet<Fence>,
     gone: BTreeSet<Fence>,
@@ -66,8 +68,7 @@ impl Witness {
 
     /// No subprogram runs in two places, and none beside its owner unless its
     /// job chose so. Of two that are there, one has come from the other, which
-    /// stands still. When a program begins again, what is left of its old life
-    /// may not know yet.
+    /// stands still.
     ///
     /// Looks at the hosts that were touched, and where time itself changes
     /// something.
@@ -120,10 +121,13 @@ impl Witness {
                 continue;
             }
             let attempt = store.attempts.get(&fence);
+            let forgotten = self.forgotten.get(&fence).copied();
             if attempt.is_none() && self.unknown_until.is_some() {
                 let may = is_still || !is_over(now, self.unknown_until);
                 holds!(OneAttempt, may, "{fence} is unknown to the store, and runs on");
-                continue;
+                if forgotten.is_none() {
+                    continue;
+                }
             }
             let end = attempt.and_then(|attempt| attempt.end.as_ref());
             if let Some((_, how)) = end.filter(|_| is_still) {
@@ -132,7 +136,8 @@ impl Witness {
                 }
                 continue;
             }
-            let run = (process.subprogram, attempt.map_or(0, |it| it.replica), process.life);
+            let replica = attempt.map(|it| it.replica).or(forgotten);
+            let run = (process.subprogram, replica.unwrap_or(0));
             self.check_alone(now, hosts, run, (index, at));
             self.runs[index].push((run, at));
         }
@@ -291,8 +296,15 @@ impl Witness {
     }
 
     /// The store is an older one. What its later self gave out may run until then.
-    pub(crate) fn went_back(&mut self, unknown_until: Moment, store: &Store) {
+    pub(crate) fn went_back(&mut self, unknown_until: Moment, later: &Store, store: &Store) {
         self.unknown_until = Some(unknown_until);
+        if !store.is_marked() {
+            // Nor does it know of a mark that its later self had.
+            self.forgotten.clear();
+        } else {
+            let lost = later.attempts.iter().filter(|(it, _)| !store.attempts.contains_key(it));
+            self.forgotten.extend(lost.map(|(fence, attempt)| (*fence, attempt.replica)));
+        }
         self.ended.retain(|job| store.has_ended(*job));
         self.husks.retain(|fence| store.attempts.get(fence).is_some_and(|it| it.end.is_some()));
         self.tasks.clear();
