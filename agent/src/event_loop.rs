@@ -6,7 +6,7 @@
 //! keystroke is a frozen guest within microseconds. Decides nothing: where an
 //! event waits for another, the core has a state for that.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
@@ -160,8 +160,6 @@ impl EventLoop {
     fn turn(&mut self) {
         // Without an alarm the deadlines pass unheard: look every second then.
         let timeout = self.set_alarm().err().map(|_| Timespec { tv_sec: 1, tv_nsec: 0 });
-        let keepers: Vec<_> =
-            (0..self.places.len()).filter(|at| self.places[*at].keeper().is_some()).collect();
         let (sensed, stopped, linked, heard) = {
             let mut fds = vec![
                 PollFd::from_borrowed_fd(self.senses.fd(), PollFlags::IN),
@@ -169,21 +167,17 @@ impl EventLoop {
                 PollFd::from_borrowed_fd(self.link.bell.as_fd(), PollFlags::IN),
                 PollFd::new(&self.alarm, PollFlags::IN),
             ];
-            fds.extend(keepers.iter().filter_map(|at| {
-                let keeper = self.places[*at].keeper()?;
-                Some(PollFd::from_borrowed_fd(keeper.socket(), PollFlags::IN))
-            }));
+            let mut watched = vec![];
+            for (at, place) in self.places.iter().enumerate() {
+                fds.extend(place.watched().inspect(|_| watched.push(at)));
+            }
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => tracing::error!(%error, "cannot wait for events"),
             }
             let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-            let heard: Vec<usize> = keepers
-                .iter()
-                .zip(&fds[4..])
-                .filter(|(_, fd)| ready(fd))
-                .map(|(at, _)| *at)
-                .collect();
+            let heard = watched.into_iter().zip(&fds[4..]).filter(|(_, fd)| ready(fd));
+            let heard: BTreeSet<usize> = heard.map(|(at, _)| at).collect();
             (ready(&fds[0]), ready(&fds[1]), ready(&fds[2]), heard)
         };
         if sensed {
@@ -195,9 +189,7 @@ impl EventLoop {
             self.stop();
         }
         for at in heard {
-            let mut answers = Answers::default();
-            self.places[at].hear(&mut answers);
-            self.take(answers);
+            self.hear(at);
         }
         self.settle();
         if linked {
@@ -208,6 +200,12 @@ impl EventLoop {
         self.settle();
         self.wake();
         self.vouch();
+    }
+
+    fn hear(&mut self, at: usize) {
+        let mut answers = Answers::default();
+        self.places[at].hear(&mut answers);
+        self.take(answers);
     }
 
     /// What has been seen so far is done with. If there is nothing more, guests may run
@@ -287,6 +285,7 @@ impl EventLoop {
         let senses_at = Some(self.senses.deadline());
         [self.core.deadline(), senses_at, beats_at, self.trim_at, self.give_up_at]
             .into_iter()
+            .chain(self.places.iter().map(Container::deadline))
             .flatten()
             .min()
     }
@@ -302,6 +301,11 @@ impl EventLoop {
         if self.core.deadline().is_some_and(|at| at <= now) {
             let effects = self.core.wake(now);
             self.apply(effects);
+        }
+        for at in 0..self.places.len() {
+            if self.places[at].deadline().is_some_and(|end| end <= now) {
+                self.hear(at);
+            }
         }
         if self.trim_at.is_some_and(|at| at <= now) {
             self.trim_at = None;
@@ -375,7 +379,7 @@ impl EventLoop {
                 at(places, place).spawn_keeper(site, staged, answers);
             }
             Effect::DropKeeper(place) => {
-                at(places, place).drop_keeper();
+                at(places, place).kill();
                 self.trim_at = Some(Clock.now() + TRIM_AFTER);
             }
             Effect::Prepare(start) => at(places, start.at.place).prepare(site, &start, answers),
@@ -386,7 +390,7 @@ impl EventLoop {
             Effect::Reap { at: it, endpoint, stays, discard } => {
                 at(places, it.place).reap(site, Reap { at: it, endpoint, stays, discard }, answers);
             }
-            Effect::ClearGround(it) => at(places, it.place).clear_directories(site, it, answers),
+            Effect::ClearGround(it) => at(places, it.place).clear_directories(it, answers),
             Effect::Look(it) => at(places, it.place).look(it, answers),
             Effect::Measure(it) => at(places, it.place).measure(it.fence, answers),
 

@@ -5,14 +5,15 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use gleaner_agent_core::guest::{Event, GuestAt, Start};
+use gleaner_agent_core::agent;
+use gleaner_agent_core::guest::{Event, GuestAt, KeeperEvent, Start};
 use gleaner_common::id::Fence;
 use gleaner_move::{Header, Memory, Reach, Serving, Terms};
 use gleaner_program_core::address::Rank;
 use gleaner_shell::clock::Clock;
 
 use super::{Answers, Container, GuestLimits, Site, StartError};
-use crate::container::keeper::{Landing, Limit, Order, hard_limits};
+use crate::container::keeper::{KeeperError, Landing, Limit, Order, hard_limits};
 use crate::container::place_directories::WORK;
 use crate::link::LinkOrder;
 use crate::messages::{self, Arrive, PipeEnds, RouterCommand};
@@ -78,12 +79,23 @@ impl Container {
 
     /// Has the keeper prepare for the process that comes.
     pub(crate) fn receive_process(&mut self, site: &Site, at: GuestAt, answers: &mut Answers) {
-        if let Err(reason) = self.try_receive(site, at.fence) {
-            answers.guest(at.fence, Event::NotComing(reason));
+        let fence = at.fence;
+        match self.try_receive(site, fence) {
+            Ok(Ok(())) => {}
+            Ok(Err(KeeperError::Gone)) => {
+                let not_begun = KeeperEvent::NotBegun { fence };
+                answers.events.push(agent::Event::Keeper(at.place, not_begun));
+            }
+            Ok(Err(error)) => answers.guest(fence, Event::NotComing(error.to_string())),
+            Err(reason) => answers.guest(fence, Event::NotComing(reason)),
         }
     }
 
-    fn try_receive(&mut self, site: &Site, fence: Fence) -> Result<(), String> {
+    fn try_receive(
+        &mut self,
+        site: &Site,
+        fence: Fence,
+    ) -> Result<Result<(), KeeperError>, String> {
         let mover = site.mover.clone()?;
         let guest = self.guest(fence).ok_or("not expected")?;
         let (header, memory) = guest.header.as_ref().ok_or("no header has come")?;
@@ -102,8 +114,9 @@ impl Container {
         if let Some(theirs) = &theirs {
             along.extend([theirs.read.as_fd(), theirs.write.as_fd()]);
         }
+        self.told = None;
         let keeper = self.keeper.as_ref().ok_or("its keeper is gone")?;
-        keeper.send_with(&expect, &along).map_err(|error| error.to_string())
+        Ok(keeper.send_with(&expect, &along))
     }
 
     /// Input files that lie there as they were staged are laid here from what

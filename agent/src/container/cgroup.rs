@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How long a killed group may take to empty before we say so. Killing is a
 /// matter of milliseconds; only a process stuck in the kernel takes longer.
-const EMPTY_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const EMPTY_WITHIN: Duration = Duration::from_secs(5);
 
 /// What can go wrong with control groups.
 #[derive(Debug, thiserror::Error)]
@@ -325,6 +325,16 @@ impl PlaceGroup {
     /// Waits until nothing is alive in the group.
     pub fn wait_empty(&mut self, at_most: Duration) -> bool {
         wait_for(&mut self.events, "populated 0", at_most)
+    }
+
+    /// Is nothing alive in the group?
+    pub fn is_empty(&self) -> bool {
+        self.event("populated 0")
+    }
+
+    /// Urgent when something of that has changed since it was last asked for.
+    pub(crate) fn events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
     }
 
     fn event(&self, line: &str) -> bool {

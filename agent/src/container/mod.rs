@@ -27,11 +27,14 @@ use gleaner_agent_core::guest::{self, Exit, GuestAt, KeeperEvent, Start};
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_common::job::{JobSpec, Limits};
 use gleaner_common::program::{RANKS_MAX, RankOffer};
+use gleaner_common::time::Moment;
 use gleaner_move::{Header, Memory};
 use gleaner_program_core::address::{Rank, Snapshot};
 use gleaner_program_core::endpoint::{Config, LOG_BYTES_MAX};
+use gleaner_shell::clock::Clock;
+use rustix::event::{PollFd, PollFlags};
 
-use self::cgroup::{GroupLimits, PlaceGroup, Starvation, Tree};
+use self::cgroup::{EMPTY_WITHIN, GroupLimits, PlaceGroup, Starvation, Tree};
 use self::keeper::{Ended, GuestLimits, Keeper, KeeperError, Order, Report, Sandbox};
 use self::place_directories::{DirectoriesError, PlaceDirectories};
 pub(crate) use self::reaping::Reap;
@@ -116,6 +119,9 @@ pub(crate) struct Container {
     staged: bool,
     /// The keeper's last order is to start this guest, which brought no pipes.
     told: Option<Fence>,
+    /// The keeper is gone, and something of its group is not: until then it is
+    /// waited for.
+    empties: Option<Moment>,
     /// The directories were made anew: the keeper must look at it again.
     fresh: bool,
     guest: Option<Guest>,
@@ -145,8 +151,8 @@ impl Answers {
 impl Container {
     pub(crate) fn new(id: PlaceId) -> Self {
         let (directories, group, keeper, guest) = (None, None, None, None);
-        let (staged, told, fresh) = (false, None, true);
-        Self { id, directories, group, keeper, staged, told, fresh, guest }
+        let (staged, told, empties, fresh) = (false, None, None, true);
+        Self { id, directories, group, keeper, staged, told, empties, fresh, guest }
     }
 
     pub(crate) fn keeper(&self) -> Option<&Keeper> {
@@ -186,7 +192,8 @@ impl Container {
     }
 
     /// Everything at this place dies, the keeper included: also what is
-    /// frozen, and also a keeper that a guest has overwhelmed.
+    /// frozen, and also a keeper that a guest has overwhelmed. Nobody waits for it:
+    /// [`Self::hear`] tells.
     pub(crate) fn kill(&self) {
         if let Some(group) = &self.group {
             let done = group.kill().map_err(|error| error.to_string());
@@ -215,7 +222,7 @@ impl Container {
 
     pub(crate) fn spawn_keeper(&mut self, site: &Site, staged: bool, answers: &mut Answers) {
         if let Err(error) = self.try_spawn_keeper(site, staged, answers) {
-            let failed = KeeperEvent::Failed { staged, reason: error.to_string() };
+            let failed = KeeperEvent::Failed { reason: error.to_string() };
             answers.events.push(Event::Keeper(self.id, failed));
         }
     }
@@ -226,7 +233,8 @@ impl Container {
         staged: bool,
         answers: &mut Answers,
     ) -> Result<(), StartError> {
-        (self.keeper, self.staged, self.told) = (None, staged, None);
+        assert!(self.keeper.is_none() && self.empties.is_none(), "two keepers at one place");
+        (self.staged, self.told) = (staged, None);
         let uid = self.settle_directories(site)?;
         let Some(directories) = &self.directories else { unreachable!("made above") };
         let mover = site.mover.clone().map_err(StartError::Immobile);
@@ -246,16 +254,29 @@ impl Container {
         let group = self.group.as_ref();
         let (keeper, lacking) = Keeper::spawn(&site.program, group, own_network, sandbox)?;
         answers.missing.extend(lacking);
+        let keeper = self.keeper.insert(keeper);
         if let Some(beats) = &site.beats {
-            keeper.send_with(&Order::Heed, &[beats.file()])?;
+            match keeper.send_with(&Order::Heed, &[beats.file()]) {
+                // Its end is heard.
+                Ok(()) | Err(KeeperError::Gone) => {}
+                // It has no guest without that.
+                Err(_) => keeper.kill(),
+            }
         }
-        self.keeper = Some(keeper);
         Ok(())
     }
 
-    /// Lets the keeper go; waits until the kernel has cleared its namespace.
-    pub(crate) fn drop_keeper(&mut self) {
-        self.keeper = None;
+    /// What is to be watched for [`Self::hear`].
+    pub(crate) fn watched(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let keeper = self.keeper.iter().flat_map(Keeper::watched);
+        let keeper = keeper.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let group = self.group.as_ref().filter(|_| self.empties.is_some());
+        keeper.chain(group.map(|it| PollFd::from_borrowed_fd(it.events(), PollFlags::PRI)))
+    }
+
+    /// When [`Self::hear`] is to be called, whatever is heard.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        self.empties
     }
 
     /// Makes sure there are directories and a group; who guests run as.
@@ -273,12 +294,42 @@ impl Container {
         Ok(uid)
     }
 
-    /// Reads what the keeper has to say.
+    /// Reads what the keeper has to say, and sees whether it is gone.
     pub(crate) fn hear(&mut self, answers: &mut Answers) {
-        loop {
-            let Some(keeper) = &mut self.keeper else { return };
+        if let Some(keeper) = &mut self.keeper {
+            let has_ended = keeper.has_ended();
+            self.read_reports(answers);
+            if has_ended {
+                self.keeper = None;
+                self.empties = Some(Clock.now() + EMPTY_WITHIN);
+            }
+        }
+        if let Some(until) = self.empties
+            && self.is_empty(until)
+        {
+            self.empties = None;
+            answers.events.push(Event::Keeper(self.id, KeeperEvent::Gone));
+        }
+    }
+
+    /// Is nothing of the place alive, now that its keeper is gone?
+    fn is_empty(&self, until: Moment) -> bool {
+        let Some(group) = &self.group else { return true };
+        let is_over = Clock.now() >= until;
+        if !group.is_empty() && !is_over {
+            // What no namespace has held.
+            let _ = group.kill();
+        }
+        if is_over {
+            tracing::error!(place = %self.id, "something survives being killed");
+        }
+        is_over || group.is_empty()
+    }
+
+    fn read_reports(&mut self, answers: &mut Answers) {
+        while let Some(keeper) = &mut self.keeper {
             let event = match keeper.receive() {
-                Ok(None) => return,
+                Ok(None) | Err(KeeperError::Gone) => return,
                 Ok(Some(Report::Ready { missing })) => {
                     answers.missing.extend(missing);
                     continue;
@@ -306,23 +357,10 @@ impl Container {
                     Some(fence) => KeeperEvent::NotBegun { fence },
                     None => continue,
                 },
-                Err(_) => {
-                    self.keeper_gone();
-                    KeeperEvent::Gone
-                }
+                // Nothing that it says can be relied on.
+                Err(_) => return keeper.kill(),
             };
             answers.events.push(Event::Keeper(self.id, event));
-        }
-    }
-
-    /// The keeper is dead, and with it everything at this place.
-    fn keeper_gone(&mut self) {
-        // Dropping it waits until the kernel has cleared its namespace.
-        self.keeper = None;
-        if let Some(group) = &mut self.group
-            && !group.wait_empty(Duration::from_secs(5))
-        {
-            tracing::error!(place = %self.id, "something survives being killed");
         }
     }
 

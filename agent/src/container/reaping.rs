@@ -74,7 +74,7 @@ impl Container {
         let outcome = self.outcome(guest, ExitStatus::from_raw(status));
         let cpu = ended.as_ref().filter(|_| !was_killed).map_or(used, |ended| ended.cpu);
         if discard {
-            self.clear_directories(site, guest.start.at, answers);
+            self.clear_directories(guest.start.at, answers);
             return Exit { outcome, cpu, left: Some(Left::default()) };
         }
         let clean = ended.as_ref().is_some_and(|ended| ended.clean && !was_killed);
@@ -125,7 +125,7 @@ impl Container {
         let directory = match directories.take_away(fence) {
             Ok(directory) => directory,
             Err(error) => {
-                self.abandon_directories(site, &error, answers);
+                self.abandon_directories(&error);
                 return Some(printed);
             }
         };
@@ -147,28 +147,21 @@ impl Container {
     }
 
     /// Clears away what was laid for a guest that did not run.
-    pub(crate) fn clear_directories(&mut self, site: &Site, at: GuestAt, answers: &mut Answers) {
+    pub(crate) fn clear_directories(&mut self, at: GuestAt, answers: &mut Answers) {
         let Some(directories) = &self.directories else { return };
         self.fresh = true;
         match directories.take_away(at.fence) {
             Ok(directory) => answers.orders.push(LinkOrder::Clear(directory)),
-            Err(error) => self.abandon_directories(site, &error, answers),
+            Err(error) => self.abandon_directories(&error),
         }
     }
 
-    /// A place that cannot be cleared is made anew, its keeper included, and at
-    /// once: the next guest may be launched with the same batch of effects.
-    fn abandon_directories(
-        &mut self,
-        site: &Site,
-        error: &DirectoriesError,
-        answers: &mut Answers,
-    ) {
+    /// A place that cannot be cleared is made anew, its keeper included: a guest
+    /// that is started meanwhile has another.
+    fn abandon_directories(&mut self, error: &DirectoriesError) {
         tracing::error!(place = %self.id, %error, "cannot clear a place: it is made anew");
         (self.directories, self.fresh) = (None, true);
-        if self.keeper.is_some() {
-            self.spawn_keeper(site, self.staged, answers);
-        }
+        self.kill();
     }
 
     /// How it ended, a limit that the kernel enforced included.

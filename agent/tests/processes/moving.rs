@@ -308,11 +308,6 @@ fn doctor_asks() {
 
 /// The keepers that are there, with what they have started.
 fn keepers(lab: &Lab) -> Vec<(i32, bool)> {
-    let children = |of: i32| {
-        let path = format!("/proc/{of}/task/{of}/children");
-        let text = fs::read_to_string(path).unwrap_or_default();
-        text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()
-    };
     let is_keeper = |pid: &i32| {
         fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "glean-keeper\n")
     };
@@ -320,28 +315,42 @@ fn keepers(lab: &Lab) -> Vec<(i32, bool)> {
     all.map(|keeper| (keeper, !children(keeper).is_empty())).collect()
 }
 
-/// The one keeper that waits for a guest.
+fn children(of: i32) -> Vec<i32> {
+    let path = format!("/proc/{of}/task/{of}/children");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// The one keeper, which has a guest or waits for one; the one before it may be dying.
 #[track_caller]
-fn waiting(lab: &Lab) -> i32 {
-    let mut waits = None;
-    until("a keeper that waits", || {
-        waits = match keepers(lab)[..] {
-            [(keeper, false)] => Some(keeper),
-            _ => None,
-        };
-        waits.is_some()
+fn keeper_after(lab: &Lab, before: i32, has_guest: bool) -> i32 {
+    let mut found = 0;
+    until("a keeper", || {
+        let keepers = keepers(lab);
+        found = keepers.first().map_or(0, |(keeper, _)| *keeper);
+        found != before && keepers == [(found, has_guest)]
     });
-    waits.unwrap()
+    found
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
 fn kept_ready() {
     let Some(labs) = Labs::new() else { return };
     let here = &labs.here;
     assert!(keepers(here).is_empty(), "nobody has come yet");
-    here.offer(1, spec("true"));
-    here.finished();
-    let first = waiting(here);
     let stays = spec("echo here; sleep 1000");
+    here.offer(1, stays.clone());
+    let began = keeper_after(here, 0, true);
+    let guest = children(began)[0];
+    let command = || fs::read_to_string(format!("/proc/{guest}/cmdline"));
+    until("it runs", || command().is_ok_and(|command| command.contains("sleep 1000")));
+    kill(guest);
+    here.finished();
+    let first = keeper_after(here, began, false);
     here.offer(2, stays.clone());
     until("a guest", || keepers(here) == [(first, true)]);
     here.ask(&owner::Command::Pause { seconds: None });
@@ -351,15 +360,13 @@ fn kept_ready() {
     here.status();
     assert!(keepers(here).is_empty(), "its owner is here");
     labs.owner_leaves();
-    let second = waiting(here);
-    assert_ne!(second, first);
+    let second = keeper_after(here, first, false);
     here.offer(3, spec("echo runs"));
     assert_eq!(text(&here.finished().stdout), "runs\n");
-    let third = waiting(here);
+    let third = keeper_after(here, second, false);
     // One that dies by itself is not made again and again; the next guest is
     // taken all the same.
-    let killed = rustix::process::Pid::from_raw(third).unwrap();
-    rustix::process::kill_process(killed, rustix::process::Signal::KILL).unwrap();
+    kill(third);
     until("its end", || keepers(here).is_empty());
     here.offer(4, stays);
     until("a guest", || matches!(keepers(here)[..], [(_, true)]));

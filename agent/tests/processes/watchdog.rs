@@ -2,7 +2,10 @@
 //! guest runs that nobody vouches for, and none is blamed for it.
 
 use std::fs;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::thread;
 use std::time::Duration;
 
 use gleaner_agent::owner;
@@ -13,6 +16,7 @@ use gleaner_common::time::Moment;
 use gleaner_common::wire::{AttemptEvent, CoordinatorFrame};
 use gleaner_shell::clock::Clock;
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::Test;
 use crate::agent::{Lab, job, script};
@@ -27,6 +31,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_worker_that_hangs_unseen_has_its_guests_stand_still", hangs),
     ("without_control_groups_guests_of_a_hung_worker_are_stopped_one_by_one", without_groups),
     ("an_owner_who_types_to_a_stopped_worker_is_heard_before_a_guest_runs", typed),
+    ("an_owners_key_is_heard_while_another_guest_takes_long_to_die", key_beside_a_death),
     ("a_guest_of_a_hung_worker_is_killed_at_the_leases_end", killed_at_the_end),
     ("with_its_whole_agent_stopped_no_guest_outlives_the_lease", all_stopped),
     ("an_agent_on_time_has_no_guest_frozen_and_costs_little", on_time),
@@ -80,12 +85,7 @@ impl Lab {
     }
 
     fn keeper(&self) -> Pid {
-        let mut keeper = None;
-        until("a keeper", || {
-            keeper = children_of(self.worker()).into_iter().find(|pid| is_keeper(*pid));
-            keeper.is_some()
-        });
-        keeper.unwrap()
+        keeper_among(|| children_of(self.worker()))
     }
 
     fn end(&self) -> AttemptEvent {
@@ -101,8 +101,20 @@ fn signal(pid: Pid, signal: Signal) -> Moment {
 
 fn children_of(pid: Pid) -> Vec<Pid> {
     let path = format!("/proc/{0}/task/{0}/children", pid.as_raw_nonzero());
-    let text = fs::read_to_string(path).unwrap_or_default();
+    pids_in(&fs::read_to_string(path).unwrap_or_default())
+}
+
+fn pids_in(text: &str) -> Vec<Pid> {
     text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+fn keeper_among(pids: impl Fn() -> Vec<Pid>) -> Pid {
+    let mut keeper = None;
+    until("a keeper", || {
+        keeper = pids().into_iter().find(|pid| is_keeper(*pid));
+        keeper.is_some()
+    });
+    keeper.unwrap()
 }
 
 fn read(pid: Pid, name: &str) -> String {
@@ -113,7 +125,7 @@ fn is_keeper(pid: Pid) -> bool {
     read(pid, "comm").trim() == "glean-keeper"
 }
 
-/// What of these it is: 1 for the state, 11 for user time, after the name.
+/// What follows its name: 0 for the state, 1 for the parent.
 fn stat(pid: Pid, field: usize) -> Option<String> {
     let stat = read(pid, "stat");
     let (_, rest) = stat.rsplit_once(')')?;
@@ -144,7 +156,8 @@ fn offer_ticks(lab: &Lab) {
 struct Measured(Vec<Duration>);
 
 impl Measured {
-    fn say(mut self, what: &str) -> Duration {
+    /// The median, and the most.
+    fn say(mut self, what: &str) -> (Duration, Duration) {
         self.0.sort();
         let ms = |span: &Duration| span.as_secs_f64() * 1e3;
         let (median, most) = (self.0[self.0.len() / 2], *self.0.last().unwrap());
@@ -154,7 +167,7 @@ impl Measured {
             ms(&most),
             self.0.len()
         );
-        median
+        (median, most)
     }
 }
 
@@ -204,7 +217,7 @@ fn keeper_killed_at_the_end() {
         lab.started();
         let keeper = lab.keeper();
         // The moment, from at once to later than it takes.
-        std::thread::sleep(Duration::from_micros(u64::from(fence) * 500));
+        thread::sleep(Duration::from_micros(u64::from(fence) * 500));
         let _ = kill_process(keeper, Signal::KILL);
         match lab.end() {
             AttemptEvent::Lost { .. } => lost += 1,
@@ -225,7 +238,7 @@ fn idle_keeper_killed() {
     lab.start();
     lab.offer(1, script("exit 3"));
     lab.end();
-    for fence in 2..=40 {
+    for fence in 2..=12 {
         let keeper = lab.keeper();
         if fence % 2 == 0 {
             signal(keeper, Signal::KILL);
@@ -258,9 +271,9 @@ fn stopped() {
         let went_on = signal(worker, Signal::CONT);
         thawed.0.push(lab.ticks_after(went_on).since(went_on));
     }
-    let took = frozen.say("from SIGSTOP of a worker to its guest's last tick");
+    let (took, _) = frozen.say("from SIGSTOP of a worker to its guest's last tick");
     assert!(took < BEAT_EVERY, "{took:?}");
-    let took = thawed.say("from SIGCONT to its guest's first tick");
+    let (took, _) = thawed.say("from SIGCONT to its guest's first tick");
     assert!(took < BEAT_EVERY, "{took:?}");
     // Nothing was lost of it, and everything is answered as ever.
     assert_eq!(lab.status().guests[0].state, "running");
@@ -300,9 +313,9 @@ fn hangs() {
         let went_on = stuck.write("cgroup.freeze", "0");
         thawed.0.push(lab.ticks_after(went_on).since(went_on));
     }
-    let took = frozen.say("from a worker that hangs unseen to its guest's last tick");
+    let (took, _) = frozen.say("from a worker that hangs unseen to its guest's last tick");
     assert!(took < UNREAD_MAX + BEAT_EVERY, "{took:?}");
-    let took = thawed.say("from its going on to its guest's first tick");
+    let (took, _) = thawed.say("from its going on to its guest's first tick");
     assert!(took < BEAT_EVERY, "{took:?}");
     until("it is told", || lab.freezes() > 0);
     assert_eq!(lab.stop(), 0);
@@ -333,25 +346,113 @@ fn without_groups() {
     lab.ticks_after(Clock.now());
 }
 
+/// What the agent takes for one.
+struct Keyboard(OwnedFd);
+
+impl Keyboard {
+    fn of(lab: &Lab) -> Self {
+        let path = lab.config.sensors.input.join("event0");
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, fifo, mode, 0).unwrap();
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NONBLOCK;
+        Self(rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap())
+    }
+
+    /// The moment before.
+    fn press(&self) -> Moment {
+        // Kind 1, code 30, value 1, after the time.
+        let mut key = vec![0; 16];
+        for word in [1_u16, 30, 1, 0] {
+            key.extend(word.to_ne_bytes());
+        }
+        let pressed = Clock.now();
+        rustix::io::write(&self.0, &key).unwrap();
+        pressed
+    }
+}
+
+/// A process in a keeper's namespace, whose parent we are: until we reap it, a keeper
+/// that was killed is dying.
+struct Straggler(Child);
+
+impl Straggler {
+    fn beside(keeper: Pid) -> Self {
+        let path = format!("/proc/{}/ns/pid", keeper.as_raw_nonzero());
+        let namespace = fs::File::open(path).unwrap();
+        // All children of a thread are in there from then on.
+        let spawn = || {
+            let kind = Some(LinkNameSpaceType::ProcessID);
+            move_into_link_name_space(namespace.as_fd(), kind).unwrap();
+            Command::new("sleep").arg("4743").spawn().unwrap()
+        };
+        Self(thread::scope(|scope| scope.spawn(spawn).join().unwrap()))
+    }
+
+    fn is_dead(&self) -> bool {
+        stat(Pid::from_child(&self.0), 0).as_deref() == Some("Z")
+    }
+}
+
+impl Drop for Straggler {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn key_beside_a_death() {
+    let mut lab = Lab::without_agent();
+    lab.config.places = 2;
+    lab.config.criteria.quiet = Duration::from_secs(1);
+    let Some(group) = lab.cgroup.clone() else {
+        return gleaner_skip::without_lab("control groups are root's only");
+    };
+    let keyboard = Keyboard::of(&lab);
+    lab.start();
+    let read = |path| fs::read_to_string(group.join("guests").join(path)).unwrap_or_default();
+    let stands = || read("p1/cgroup.freeze").trim() == "1";
+    let (mut frozen, mut told) = (Measured::default(), Measured::default());
+    for round in 0..rounds() {
+        let dies = 2 * u32::try_from(round).unwrap() + 1;
+        lab.offer(dies, script("exec sleep 4743"));
+        lab.started();
+        if round == 0 {
+            let mut spec = script("exec sleep 4743");
+            spec.on_busy = OnBusy::suspend(None, Reaction::Retreat);
+            lab.offer(2, spec);
+            lab.started();
+        }
+        let keeper = keeper_among(|| pids_in(&read("p0/cgroup.procs")));
+        let straggler = Straggler::beside(keeper);
+        lab.coordinator.say(CoordinatorFrame::Cancel { fence: Fence::of(dies) });
+        until("it is dying", || straggler.is_dead());
+        let pressed = keyboard.press();
+        until("the other one stands still", stands);
+        frozen.0.push(Clock.now().since(pressed));
+        lab.event("a suspension", |event| {
+            matches!(event, AttemptEvent::Suspended { .. }).then_some(())
+        });
+        told.0.push(Clock.now().since(pressed));
+        assert!(is_keeper(keeper), "it was gone before");
+        drop(straggler);
+        until("it is reaped", || !is_keeper(keeper));
+        lab.event("a resume", |event| matches!(event, AttemptEvent::Resumed { .. }).then_some(()));
+    }
+    let (took, _) = frozen.say("from a key to a guest's freeze, while another one's keeper dies");
+    assert!(took < BEAT_EVERY, "{took:?}");
+    told.say("from that key to the word of it");
+}
+
 fn typed() {
     let mut lab = Lab::without_agent();
     lab.config.places = 1;
     lab.config.criteria.quiet = Duration::from_secs(3);
-    let keyboard = lab.config.sensors.input.join("event0");
-    let mode = rustix::fs::Mode::RUSR;
-    rustix::fs::mknodat(rustix::fs::CWD, &keyboard, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NONBLOCK;
-    let keyboard = rustix::fs::open(&keyboard, flags, rustix::fs::Mode::empty()).unwrap();
+    let keyboard = Keyboard::of(&lab);
     lab.start();
     offer_ticks(&lab);
     let worker = lab.worker();
     let stopped = signal(worker, Signal::STOP);
-    // A key pressed: kind 1, code 30, value 1, after the time.
-    let mut key = vec![0; 16];
-    for word in [1_u16, 30, 1, 0] {
-        key.extend(word.to_ne_bytes());
-    }
-    rustix::io::write(&keyboard, &key).unwrap();
+    keyboard.press();
     let last = lab.stands_still();
     println!("measured: from the stop to its last tick: {:?}", last.since(stopped));
     let went_on = signal(worker, Signal::CONT);
@@ -428,7 +529,7 @@ fn on_time() {
     let spell = Duration::from_secs(rounds().clamp(3, 30) as u64);
     let per_second = |what: &str| {
         let (switches, cpu) = effort(&lab);
-        std::thread::sleep(spell); // What is measured is this spell.
+        thread::sleep(spell); // What is measured is this spell.
         let (after, cpu_after) = effort(&lab);
         let s = spell.as_secs_f64();
         let wakes = (after - switches) as f64 / s;

@@ -63,7 +63,7 @@ impl Agent {
     fn held_by_guests(&self) -> impl Iterator<Item = &Given> {
         let rides = |place: &Place| self.riders.iter().any(|fence| place.holds(*fence));
         let places = self.places.iter().zip(&self.given);
-        places.filter(move |(place, _)| !place.is_free() && !rides(place)).map(|(_, given)| given)
+        places.filter(move |(place, _)| place.has_guest() && !rides(place)).map(|(_, given)| given)
     }
 
     /// So many GPUs that no guest has, the first ones first.

@@ -25,8 +25,7 @@ const RANK_PIPES: usize = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
     stage: Stage,
-    /// Its keeper prepares for it, or has it.
-    pub(super) keeper_has_it: bool,
+    process: Coming,
     /// How much came, once all of it did.
     whole: Option<u64>,
     /// It takes the place of the process that it began with here, and goes on
@@ -34,14 +33,28 @@ pub(super) struct Arrival {
     from_snapshot: bool,
 }
 
+/// Does a process come?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coming {
+    /// None so far; a rank may come without.
+    No,
+    /// The keeper before its own is not gone yet.
+    Waits,
+    /// Its keeper prepares for it, or has it.
+    Received,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// The process that it began with here is not gone yet.
+    Clearing,
     /// Nothing has come; something must until then.
     Expected(Moment),
     Coming,
-    /// Its keeper knows what comes. Input files are laid that did not come along,
-    /// and what is known already waits for them.
-    Laying {
+    /// It is known what comes. Input files are laid that did not come along, or its
+    /// keeper is not there yet, and what is known already waits for them.
+    Preparing {
+        lays: bool,
         known: Option<Keep>,
     },
     /// Everything is here but its memory.
@@ -58,7 +71,32 @@ enum Stage {
 impl Arrival {
     pub(super) fn expected(now: Moment) -> Self {
         let stage = Stage::Expected(now + ARRIVAL_WITHIN);
-        Self { stage, keeper_has_it: false, whole: None, from_snapshot: false }
+        Self { stage, process: Coming::No, whole: None, from_snapshot: false }
+    }
+
+    pub(super) fn keeper_has_it(&self) -> bool {
+        self.process == Coming::Received
+    }
+
+    pub(super) fn is_clearing(&self) -> bool {
+        self.stage == Stage::Clearing
+    }
+
+    /// Its keeper is dying and has not heard of it.
+    pub(super) fn not_received(&mut self) {
+        let lays = match self.stage {
+            Stage::Coming => false,
+            Stage::Preparing { lays, known: None } => lays,
+            // What it had begun with goes, nothing has come, or it is on its way in.
+            Stage::Clearing
+            | Stage::Expected(_)
+            | Stage::Preparing { known: Some(_), .. }
+            | Stage::Landing { .. }
+            | Stage::Verifying => return,
+        };
+        if self.keeper_has_it() {
+            (self.process, self.stage) = (Coming::Waits, Stage::Preparing { lays, known: None });
+        }
     }
 
     pub(super) fn overdue_at(&self) -> Option<Moment> {
@@ -96,24 +134,62 @@ impl Guest {
         if let Err(reason) = &turn.site.moves {
             return self.not_coming(reason.clone(), turn);
         }
-        arrival.keeper_has_it = true;
-        arrival.stage = if lays { Stage::Laying { known: None } } else { Stage::Coming };
-        turn.need_keeper(true);
-        turn.order(Effect::ReceiveProcess(at));
+        (arrival.process, arrival.stage) = (Coming::Waits, Stage::Preparing { lays, known: None });
+        self.receive(turn);
         if lays {
             turn.order(Effect::LayRest(at));
+        }
+    }
+
+    /// Has its keeper prepare for it, if that is there.
+    fn receive(&mut self, turn: &mut Turn<'_>) {
+        let at = self.start.at;
+        if let Some(arrival) = self.arrival()
+            && turn.has_keeper(true)
+        {
+            arrival.process = Coming::Received;
+            turn.order(Effect::ReceiveProcess(at));
+            self.prepared(turn);
+        }
+    }
+
+    /// Its files lie, and its keeper prepares for it.
+    fn prepared(&mut self, turn: &mut Turn<'_>) {
+        let Some(arrival) = self.arrival() else { return };
+        if let Stage::Preparing { lays: false, known } = arrival.stage
+            && arrival.process == Coming::Received
+        {
+            arrival.stage = Stage::Coming;
+            if let Some(keep) = known {
+                self.known(keep, turn);
+            }
+        }
+    }
+
+    pub(super) fn keeper_gone_before_it_came(&mut self, turn: &mut Turn<'_>) {
+        let Some(arrival) = self.arrival() else { return };
+        match (arrival.stage, arrival.process) {
+            (Stage::Clearing, _) => {
+                arrival.stage = Stage::Coming;
+                turn.order(Effect::ClearGround(self.start.at));
+                turn.has_keeper(self.is_staged(turn.site));
+                turn.order(Effect::ExpectSnapshot(self.start.clone()));
+            }
+            // One is made when it is known what comes.
+            (_, Coming::No) => {}
+            (_, Coming::Waits) => self.receive(turn),
+            (_, Coming::Received) => self.not_coming("its keeper is gone".to_owned(), turn),
         }
     }
 
     /// What did not come along is here, or is not to be had.
     pub(super) fn rest_laid(&mut self, done: Result<(), String>, turn: &mut Turn<'_>) {
         let Some(arrival) = self.arrival() else { return };
-        let Stage::Laying { known } = arrival.stage else { return };
-        arrival.stage = Stage::Coming;
-        match (done, known) {
-            (Err(reason), _) => self.not_coming(reason, turn),
-            (Ok(()), Some(keep)) => self.known(keep, turn),
-            (Ok(()), None) => {}
+        let Stage::Preparing { lays, .. } = &mut arrival.stage else { return };
+        *lays = false;
+        match done {
+            Ok(()) => self.prepared(turn),
+            Err(reason) => self.not_coming(reason, turn),
         }
     }
 
@@ -123,10 +199,10 @@ impl Guest {
         let Some(arrival) = self.arrival() else { return };
         match &mut arrival.stage {
             Stage::Expected(_) | Stage::Coming => {}
-            Stage::Laying { known } => return *known = Some(keep),
-            Stage::Landing { .. } | Stage::Verifying => return,
+            Stage::Preparing { known, .. } => return *known = Some(keep),
+            Stage::Clearing | Stage::Landing { .. } | Stage::Verifying => return,
         }
-        let with_process = match (keep, arrival.keeper_has_it, is_rank) {
+        let with_process = match (keep, arrival.keeper_has_it(), is_rank) {
             (Keep::State, true, _) | (Keep::SubtaskStart, true, true) => true,
             (Keep::SubtaskStart | Keep::Nothing, false, true) if !arrival.from_snapshot => false,
             (Keep::State | Keep::SubtaskStart | Keep::Nothing, ..) => {
@@ -185,11 +261,8 @@ impl Guest {
     pub(super) fn verified(&mut self, done: Result<Duration, String>, turn: &mut Turn<'_>) {
         let at = self.start.at;
         let Some(arrival) = self.arrival() else { return };
-        let Arrival { stage: Stage::Verifying, whole: Some(bytes), keeper_has_it, .. } = *arrival
-        else {
-            return;
-        };
-        let from_snapshot = arrival.from_snapshot;
+        let Arrival { stage: Stage::Verifying, whole: Some(bytes), .. } = *arrival else { return };
+        let (keeper_has_it, from_snapshot) = (arrival.keeper_has_it(), arrival.from_snapshot);
         let frozen = match done {
             Ok(frozen) => frozen,
             Err(reason) => return self.not_coming(reason, turn),
@@ -230,7 +303,7 @@ impl Guest {
 
     /// It will not come, or cannot be brought to life: the place is as before.
     pub(super) fn not_coming(&mut self, reason: String, turn: &mut Turn<'_>) {
-        if !matches!(self.process, Process::Arriving(_)) {
+        if self.arrival().is_none_or(|arrival| arrival.is_clearing()) {
             return;
         }
         turn.order(Effect::Answer(self.start.at, Some(reason.clone())));
@@ -250,11 +323,8 @@ impl Guest {
         self.cannot_leave(NOT_BEGUN.to_owned(), turn);
         (self.image, self.endpoint) = (Image::None, false);
         turn.keeper.drop_it(&mut turn.out);
-        turn.order(Effect::ClearGround(self.start.at));
-        turn.need_keeper(self.is_staged(turn.site));
-        turn.order(Effect::ExpectSnapshot(self.start.clone()));
         let arrival = Arrival::expected(turn.now);
-        let arrival = Arrival { stage: Stage::Coming, from_snapshot: true, ..arrival };
+        let arrival = Arrival { stage: Stage::Clearing, from_snapshot: true, ..arrival };
         self.process = Process::Arriving(arrival);
     }
 }

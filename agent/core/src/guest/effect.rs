@@ -39,6 +39,7 @@ pub enum Effect {
         staged: bool,
     },
     /// Let the keeper go, and what it has started.
+    /// [`Gone`](super::KeeperEvent::Gone) follows.
     DropKeeper(PlaceId),
     /// Make the place ready for a guest. Fails with
     /// [`Event::Failed`](super::Event::Failed).

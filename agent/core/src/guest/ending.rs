@@ -70,7 +70,11 @@ impl Guest {
         let at = self.start.at;
         match &mut self.process {
             Process::Arriving(arrival) => {
-                let keeper_has_it = arrival.keeper_has_it;
+                let keeper_has_it = arrival.keeper_has_it();
+                if arrival.is_clearing() {
+                    // What it began with is being killed as it is.
+                    return self.process = Process::Killed { stays };
+                }
                 turn.order(Effect::Answer(at, Some(UNWANTED.to_owned())));
                 if keeper_has_it {
                     self.process = Process::Killed { stays };
@@ -96,7 +100,7 @@ impl Guest {
     /// The keeper is dead, and with it everything at this place.
     pub(super) fn keeper_gone(&mut self, turn: &mut Turn<'_>) {
         match self.process {
-            Process::Arriving(_) => self.not_coming("its keeper is gone".to_owned(), turn),
+            Process::Arriving(_) => self.keeper_gone_before_it_came(turn),
             Process::Alive => {
                 self.reap(false, turn);
                 if let Process::Reaping { orphaned, .. } = &mut self.process {

@@ -15,13 +15,14 @@ impl Guest {
         self.came = true;
         self.state = State::Arriving;
         self.process = Process::Arriving(Arrival::expected(turn.now));
-        turn.need_keeper(self.is_staged(turn.site));
+        // Made ready already, if it can be.
+        turn.has_keeper(self.is_staged(turn.site));
         turn.order(Effect::Expect(self.start.clone()));
     }
 
     /// Its process is started, once its files are here.
     pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
-        turn.need_keeper(self.is_staged(turn.site));
+        turn.has_keeper(self.is_staged(turn.site));
         turn.order(Effect::Prepare(self.start.clone()));
         if self.start.spec.inputs.is_empty() {
             return self.launch(turn);
@@ -31,7 +32,9 @@ impl Guest {
     }
 
     fn launch(&mut self, turn: &mut Turn<'_>) {
-        turn.need_keeper(self.is_staged(turn.site));
+        if !turn.has_keeper(self.is_staged(turn.site)) {
+            return self.process = Process::Preparing { laid: true };
+        }
         (self.process, self.measured) = (Process::Alive, turn.now);
         let (at, begins) = (self.start.at, self.is_rank() && !self.endpoint);
         self.endpoint |= begins;
@@ -66,10 +69,21 @@ impl Guest {
     /// Its keeper is dying, and has not heard of it. The death of one that was kept
     /// ready is nothing to the guest: it has another.
     pub(super) fn not_begun(&mut self, turn: &mut Turn<'_>) {
+        if !turn.keeper.was_kept() {
+            return;
+        }
         let stays = matches!(self.state, State::Running | State::Demoted | State::Suspended(_));
-        if self.process == Process::Alive && stays && turn.keeper.was_kept() {
-            self.end_image(Err(NoImage::NotNow), turn);
-            self.process = Process::Preparing { laid: true };
+        match &mut self.process {
+            Process::Arriving(arrival) => arrival.not_received(),
+            Process::Alive if stays => {
+                self.end_image(Err(NoImage::NotNow), turn);
+                self.process = Process::Preparing { laid: true };
+            }
+            Process::Alive
+            | Process::Preparing { .. }
+            | Process::Killed { .. }
+            | Process::Reaping { .. }
+            | Process::Gone => {}
         }
     }
 

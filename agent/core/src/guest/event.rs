@@ -102,9 +102,10 @@ pub enum Event {
 /// A fact about the keeper of a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeeperEvent {
-    /// None of this kind could be made, and why.
-    Failed { staged: bool, reason: String },
-    /// It is dead, and with it everything at the place.
+    /// None could be made, and why.
+    Failed { reason: String },
+    /// It is dead, reaped, and everything at the place with it. Each that was made
+    /// ends so.
     Gone,
     /// Its guest has ended; `last` if it can take no other.
     Ended { last: bool },

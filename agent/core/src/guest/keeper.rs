@@ -3,6 +3,10 @@
 //! Where the last guest could move, the next one may come from elsewhere, and
 //! somebody waits for it: a keeper for it is kept ready while guests are
 //! welcome here.
+//!
+//! There is one at a time. One that is let go may have much to clear away, and
+//! nobody waits for it but who comes after it: the place is its own until it is
+//! gone.
 
 use std::time::Duration;
 
@@ -21,8 +25,7 @@ const RENEWED_AFTER: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Keeper {
     place: PlaceId,
-    /// Is there one, and is it for guests that can move?
-    here: Option<Kind>,
+    hold: Hold,
     /// Is the next one to be for a guest that can move?
     restocks: bool,
     /// Are guests welcome?
@@ -31,6 +34,14 @@ pub(super) struct Keeper {
     kept: bool,
     idle_since: Moment,
     born: Moment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    Nobody,
+    Here(Kind),
+    /// It was let go, and is not gone: nobody else can be here.
+    Going,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,16 +60,16 @@ impl Kind {
 impl Keeper {
     pub(super) fn new(place: PlaceId) -> Self {
         let (idle_since, born) = (Moment::ZERO, Moment::ZERO);
-        Self { place, here: None, restocks: false, open: false, kept: false, idle_since, born }
+        let (hold, restocks, open, kept) = (Hold::Nobody, false, false, false);
+        Self { place, hold, restocks, open, kept, idle_since, born }
     }
 
     pub(super) fn is_staged(&self) -> bool {
-        self.here == Some(Kind::Staged)
+        self.hold == Hold::Here(Kind::Staged)
     }
 
-    /// Is one of this kind here?
-    pub(super) fn is(&self, staged: bool) -> bool {
-        self.here == Some(Kind::of(staged))
+    pub(super) fn is_going(&self) -> bool {
+        self.hold == Hold::Going
     }
 
     /// Its guest has gone.
@@ -72,14 +83,16 @@ impl Keeper {
         self.kept
     }
 
-    /// It is dead. What one without a guest has died of, the next one would.
+    /// It is dead. What one without a guest has died of, the next one would, if
+    /// it was not let go.
     pub(super) fn gone(&mut self, without_guest: bool) {
-        self.here = None;
-        self.restocks &= !without_guest;
+        self.restocks &= self.is_going() || !without_guest;
+        self.hold = Hold::Nobody;
     }
 
     pub(super) fn drop_it(&mut self, out: &mut Out) {
-        if self.here.take().is_some() {
+        if let Hold::Here(_) = self.hold {
+            self.hold = Hold::Going;
             out.effects.push(Effect::DropKeeper(self.place));
         }
     }
@@ -91,16 +104,17 @@ impl Keeper {
     }
 
     fn spawn(&mut self, now: Moment, staged: bool) -> Effect {
-        self.here = Some(Kind::of(staged));
+        self.hold = Hold::Here(Kind::of(staged));
         (self.restocks, self.born, self.kept) = (staged, now, false);
         Effect::SpawnKeeper { place: self.place, staged }
     }
 
     pub(super) fn deadline(&self) -> Option<Moment> {
-        match self.here {
-            Some(Kind::Staged) if self.open => Some(self.born + RENEWED_AFTER),
-            Some(_) => Some(self.idle_since + STAYS),
-            None => (self.open && self.restocks).then_some(self.idle_since),
+        match self.hold {
+            Hold::Here(Kind::Staged) if self.open => Some(self.born + RENEWED_AFTER),
+            Hold::Here(_) => Some(self.idle_since + STAYS),
+            Hold::Going => None,
+            Hold::Nobody => (self.open && self.restocks).then_some(self.idle_since),
         }
     }
 
@@ -110,7 +124,7 @@ impl Keeper {
         if self.deadline().is_none_or(|at| now < at) {
             return out.effects;
         }
-        if self.here.is_some() {
+        if let Hold::Here(_) = self.hold {
             self.drop_it(&mut out);
         } else {
             let spawn = self.spawn(now, true);
@@ -122,12 +136,19 @@ impl Keeper {
 }
 
 impl Turn<'_> {
-    /// Sees to it that there is a keeper of this kind.
-    pub(super) fn need_keeper(&mut self, staged: bool) {
-        if !self.keeper.is(staged) {
-            self.keeper.drop_it(&mut self.out);
-            let spawn = self.keeper.spawn(self.now, staged);
-            self.order(spawn);
+    /// Sees to it that there is a keeper of this kind; `false` while another one must
+    /// go first.
+    pub(super) fn has_keeper(&mut self, staged: bool) -> bool {
+        match self.keeper.hold {
+            Hold::Here(kind) if kind == Kind::of(staged) => return true,
+            Hold::Here(_) => self.keeper.drop_it(&mut self.out),
+            Hold::Going => {}
+            Hold::Nobody => {
+                let spawn = self.keeper.spawn(self.now, staged);
+                self.order(spawn);
+                return true;
+            }
         }
+        false
     }
 }

@@ -213,8 +213,13 @@ impl Place {
         Self { site, owner, keeper, guest: None, frozen: false, hurries: false }
     }
 
+    /// Nobody is here, and nothing of anybody who was.
     pub fn is_free(&self) -> bool {
-        self.guest.is_none()
+        self.guest.is_none() && !self.keeper.is_going()
+    }
+
+    pub fn has_guest(&self) -> bool {
+        self.guest.is_some()
     }
 
     /// Is this attempt here, even if it has been given up?
@@ -257,7 +262,7 @@ impl Place {
     /// takes one; nothing happens otherwise.
     #[must_use]
     pub fn take(&mut self, now: Moment, start: Start) -> Out {
-        if self.guest.is_some() || self.owner != Owner::Away {
+        if !self.is_free() || self.owner != Owner::Away {
             return Out::default();
         }
         self.guest = Some(Guest::new(now, start));
@@ -280,11 +285,10 @@ impl Place {
     /// Takes in what concerns the keeper.
     #[must_use]
     pub fn keeper_says(&mut self, now: Moment, event: KeeperEvent) -> Out {
+        // It may have been let go before that was heard.
+        let failed = matches!(event, KeeperEvent::Failed { .. });
+        let event = if failed && self.keeper.is_going() { KeeperEvent::Gone } else { event };
         match &event {
-            // Another was made instead meanwhile.
-            KeeperEvent::Failed { staged, .. } if !self.keeper.is(*staged) => {
-                return Out::default();
-            }
             KeeperEvent::Gone | KeeperEvent::Failed { .. } => {
                 self.keeper.gone(self.guest.is_none());
             }
@@ -419,7 +423,7 @@ impl Guest {
     /// Is something done to it that should not take for ever?
     fn hurries(&self) -> bool {
         let leaves = matches!(&self.state, State::Leaving { trip, .. } if trip.is_under_way());
-        let comes = matches!(&self.process, Process::Arriving(arrival) if arrival.keeper_has_it);
+        let comes = matches!(&self.process, Process::Arriving(arrival) if arrival.keeper_has_it());
         leaves || comes || self.carriers > 0 || self.state == State::Landed
     }
 
@@ -465,7 +469,7 @@ impl Guest {
 
     fn keeper_says(&mut self, event: KeeperEvent, turn: &mut Turn<'_>) {
         match event {
-            KeeperEvent::Failed { reason, .. } => self.no_keeper(reason, turn),
+            KeeperEvent::Failed { reason } => self.no_keeper(reason, turn),
             KeeperEvent::CannotStart { fence, .. }
             | KeeperEvent::ProcessStands { fence }
             | KeeperEvent::NotBegun { fence }

@@ -68,7 +68,8 @@ impl Program {
     }
 }
 
-/// One running keeper. Dropping it kills it, and with it its guest.
+/// One running keeper. Dropping it kills it, and with it its guest, and waits
+/// until all of that is gone, unless it has been [reaped](Self::has_ended).
 #[derive(Debug)]
 pub struct Keeper {
     socket: OwnedFd,
@@ -76,6 +77,9 @@ pub struct Keeper {
     pidfd: OwnedFd,
     /// With its own, it is their pid 1: its death ends its guest.
     namespaces: Namespaces,
+    /// Its last report has been heard.
+    silent: bool,
+    reaped: bool,
     /// Room for one report.
     buffer: Vec<u8>,
 }
@@ -122,7 +126,8 @@ impl Keeper {
         let buffer = vec![0; REPORT_BYTES_MAX];
         sandbox.own_mounts = namespaces.own;
         sandbox.own_network = namespaces.own && namespaces.network;
-        let keeper = Self { socket: ours, pid, pidfd, namespaces, buffer };
+        let keeper =
+            Self { socket: ours, pid, pidfd, namespaces, silent: false, reaped: false, buffer };
         keeper.send(&Order::Prepare(Box::new(sandbox)))?;
         Ok((keeper, missing))
     }
@@ -169,7 +174,10 @@ impl Keeper {
             // other end was closed.
             Err(Errno::CONNRESET) => Err(KeeperError::Unheard),
             Err(error) => Err(KeeperError::Send(error.into())),
-            Ok((0, _)) => Err(KeeperError::Gone),
+            Ok((0, _)) => {
+                self.silent = true;
+                Err(KeeperError::Gone)
+            }
             Ok((n, _)) => {
                 postcard::from_bytes(&bytes[..n]).map(Some).map_err(KeeperError::Malformed)
             }
@@ -203,6 +211,13 @@ impl Keeper {
     /// Readable when there is a report, or none will come any more.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// What is readable when there is a report or none will come any more, and what
+    /// is when it has ended.
+    pub fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let socket = (!self.silent).then(|| self.socket.as_fd());
+        [Some(self.pidfd.as_fd()), socket].into_iter().flatten()
     }
 
     pub fn pid(&self) -> Pid {
@@ -250,17 +265,30 @@ impl Keeper {
         }
     }
 
-    /// Waits until it is gone. For a contained keeper that means: until every
-    /// process of its namespace is gone.
-    pub fn wait(&self) {
-        let options = rustix::process::WaitOptions::empty();
-        while let Err(Errno::INTR) = rustix::process::waitpid(Some(self.pid), options) {}
+    /// Has it ended? Then it is reaped. Of a contained keeper every process of its
+    /// namespace is gone before: until long after its socket is closed, if there
+    /// were many, or much memory.
+    pub fn has_ended(&mut self) -> bool {
+        self.reaped |= self.reap(rustix::process::WaitOptions::NOHANG);
+        self.reaped
+    }
+
+    /// Nobody else reaps it: if it is not there, it is gone.
+    fn reap(&self, options: rustix::process::WaitOptions) -> bool {
+        loop {
+            match rustix::process::waitpid(Some(self.pid), options) {
+                Err(Errno::INTR) => {}
+                answer => return !matches!(answer, Ok(None)),
+            }
+        }
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.kill();
-        self.wait();
+        if !self.reaped {
+            self.kill();
+            self.reap(rustix::process::WaitOptions::empty());
+        }
     }
 }

@@ -152,7 +152,7 @@ impl Lab {
         assert!(place.frozen.is_none(), "a keeper is born frozen: {place:?}");
         assert!(place.keeper.is_none() && place.process.is_none(), "two keepers: {place:?}");
         if fails {
-            let failed = KeeperEvent::Failed { staged, reason: "out of processes".to_owned() };
+            let failed = KeeperEvent::Failed { reason: "out of processes".to_owned() };
             return self.tell(index, Event::Keeper(at, failed));
         }
         place.keeper = Some(Keeper { number, staged });
@@ -162,10 +162,19 @@ impl Lab {
     }
 
     pub(super) fn drop_keeper(&mut self, index: usize, at: PlaceId) {
-        // The keeper may have failed to start, which was told and not yet
-        // heard.
-        self.place(index, at).clear();
-        self.hosts[index].supervisor.told_of(at);
+        let long = self.rng.random_bool(0.05);
+        let after = self.up_to(Duration::from_millis(if long { 2_000 } else { 20 }));
+        let now = self.now;
+        let place = self.place(index, at);
+        place.account(now);
+        if let Some(process) = &mut place.process {
+            process.killed = true;
+        }
+        // The keeper may have failed to start, or have died with its supervisor's word:
+        // that was told and not yet heard.
+        if let Some(Keeper { number, .. }) = place.keeper {
+            self.plan_here(index, after, Local::KeeperDies { place: at, number });
+        }
     }
 
     /// The keeper works in its own time, if it is there and not frozen then.
@@ -385,7 +394,9 @@ impl Lab {
 
     pub(super) fn clear_ground(&mut self, index: usize, at: GuestAt) {
         let place = self.place(index, at.place);
-        assert!(place.process.is_none(), "its ground is cleared under it: {place:?}");
+        // What is killed runs no more, and may not be gone yet.
+        let alive = place.process.as_ref().is_some_and(|process| !process.killed);
+        assert!(!alive, "its ground is cleared under it: {place:?}");
         if let Some(guest) = &mut place.guest {
             guest.laid = false;
         }

@@ -301,12 +301,12 @@ impl Witness {
     /// The store is an older one. What its later self gave out may run until then.
     pub(crate) fn went_back(&mut self, unknown_until: Moment, later: &Store, store: &Store) {
         self.unknown_until = Some(unknown_until);
-        if !store.is_marked() {
-            // Nor does it know of a mark that its later self had.
-            self.forgotten.clear();
-        } else {
+        if store.is_marked() {
             let lost = later.attempts.iter().filter(|(it, _)| !store.attempts.contains_key(it));
             self.forgotten.extend(lost.map(|(fence, attempt)| (*fence, attempt.replica)));
+        } else {
+            // Nor does it know of a mark that its later self had.
+            self.forgotten.clear();
         }
         self.ended.retain(|job| store.has_ended(*job));
         self.husks.retain(|fence| store.attempts.get(fence).is_some_and(|it| it.end.is_some()));

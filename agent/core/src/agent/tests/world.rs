@@ -30,7 +30,8 @@ struct World {
     greeted: Moment,
     sent: BTreeMap<u64, Moment>,
     newest: u32,
-    places: [Container; 2],
+    /// Two for guests, and as many for those who come while others are being cleared away.
+    places: [Container; 4],
     /// What the shell answers at once.
     answers: VecDeque<Event>,
 }
@@ -165,7 +166,7 @@ impl World {
             greeted: at(0),
             sent: BTreeMap::new(),
             newest: 0,
-            places: [Container::default(); 2],
+            places: [Container::default(); 4],
             answers: VecDeque::new(),
         };
         let effects = world.agent.wake(world.now);
@@ -486,6 +487,7 @@ impl World {
             Effect::DropKeeper(place) => {
                 let here = &mut self.places[usize::from(place.0)];
                 assert!(std::mem::take(&mut here.keeper), "no keeper to drop");
+                self.answers.push_back(Event::Keeper(*place, KeeperEvent::Gone));
                 for run in self.started.values_mut() {
                     // What has not come yet gets another.
                     if run.place == *place && !run.held {
@@ -545,7 +547,8 @@ impl World {
 
     fn enters(&mut self, at: GuestAt, run: Run) {
         assert!(self.lease_until.is_some_and(|until| self.now < until));
-        assert!(self.places[usize::from(at.place.0)].keeper, "started by nobody");
+        let keeper = self.places[usize::from(at.place.0)].keeper;
+        assert!(keeper || run.held, "started by nobody");
         assert!(self.started.insert(at.fence, run).is_none(), "entered twice");
         let alive = self.started.values().filter(|run| run.life != Life::Gone).count();
         assert!(alive <= 2, "more guests than places");

@@ -305,7 +305,7 @@ fn a_keeper_that_dies_between_two_guests_costs_the_second_nothing() {
 fn what_was_killed_before_it_was_heard_that_it_had_no_keeper_ends() {
     let mut lab = running(setting(Reaction::Retreat));
     assert_eq!(lab.owner(Owner::Here), ["kill", "retreated: OwnerCame, 0"]);
-    let failed = KeeperEvent::Failed { staged: false, reason: "no namespaces".into() };
+    let failed = KeeperEvent::Failed { reason: "no namespaces".into() };
     assert_eq!(lab.keeper(failed), ["clearground"]);
     assert!(lab.place.is_free());
 
@@ -313,6 +313,8 @@ fn what_was_killed_before_it_was_heard_that_it_had_no_keeper_ends() {
     lab.owner(Owner::Here);
     let failed = Event::Failed { reason: "no such directory".into(), hopeless: false };
     assert_eq!(lab.hears(failed), ["dropkeeper", "clearground"]);
+    assert!(!lab.place.is_free(), "its keeper is not gone yet");
+    assert_eq!(lab.keeper(KeeperEvent::Gone), NOTHING);
     assert!(lab.place.is_free());
 }
 
@@ -584,7 +586,7 @@ fn a_kill_during_an_arrival_answers_and_waits_for_a_keeper_that_has_the_process(
 #[test]
 fn whoever_sends_a_guest_hears_that_there_is_no_keeper_for_it() {
     let mut lab = running(Setting { arrives: true, ..setting(Reaction::Migrate) });
-    let failed = KeeperEvent::Failed { staged: true, reason: "no namespaces".into() };
+    let failed = KeeperEvent::Failed { reason: "no namespaces".into() };
     let told = ["answer no", "clearground", "not started: no namespaces"];
     assert_eq!(lab.keeper(failed), told);
     assert!(lab.place.is_free());
@@ -657,6 +659,8 @@ fn left_by_one_that_could_move() -> Lab {
     lab.place.set_open(at(0), true);
     lab.at(at(1)).keeper(KeeperEvent::Ended { last: true });
     lab.exits(false);
+    assert_eq!(lab.place.deadline(), None, "it is not gone yet");
+    lab.keeper(KeeperEvent::Gone);
     lab
 }
 
@@ -667,6 +671,8 @@ fn where_one_could_move_a_keeper_waits_for_the_next_and_is_renewed() {
     assert_eq!(lab.wakes(), ["spawn staged keeper"]);
     assert_eq!(lab.place.deadline(), Some(at(601)));
     assert_eq!(lab.at(at(601)).wakes(), ["dropkeeper"]);
+    assert_eq!(lab.wakes(), NOTHING);
+    lab.keeper(KeeperEvent::Gone);
     assert_eq!(lab.wakes(), ["spawn staged keeper"]);
     let out = lab.place.take(at(601), start(setting(Reaction::Migrate)));
     assert_eq!(said(&out), ["prepare", "launch"], "it is there already");
@@ -679,6 +685,7 @@ fn a_keeper_is_let_go_when_guests_are_not_welcome_for_a_while() {
     lab.place.set_open(at(100), false);
     assert_eq!(lab.place.deadline(), Some(at(160)));
     assert_eq!(lab.at(at(160)).wakes(), ["dropkeeper"]);
+    lab.keeper(KeeperEvent::Gone);
     assert_eq!(lab.place.deadline(), None, "nobody is welcome");
     lab.place.set_open(at(161), true);
     assert_eq!(lab.at(at(161)).wakes(), ["spawn staged keeper"]);
@@ -707,10 +714,47 @@ fn a_plain_keeper_stays_for_the_next_guest_and_goes_after_a_minute() {
 }
 
 #[test]
-fn a_guest_that_could_move_gets_a_keeper_of_its_kind() {
+fn a_guest_that_could_move_gets_a_keeper_of_its_kind_when_the_other_is_gone() {
     let mut lab = running(setting(Reaction::Suspend));
     lab.keeper(KeeperEvent::Ended { last: false });
     lab.exits(false);
     let out = lab.place.take(at(1), start(setting(Reaction::Migrate)));
-    assert_eq!(said(&out), ["dropkeeper", "spawn staged keeper", "prepare", "launch"]);
+    assert_eq!(said(&out), ["dropkeeper", "prepare"]);
+    assert_eq!(lab.keeper(KeeperEvent::Gone), ["spawn staged keeper", "launch"]);
+}
+
+#[test]
+fn a_process_that_comes_waits_for_the_keeper_before_its_own() {
+    let mut lab = running(setting(Reaction::Suspend));
+    lab.keeper(KeeperEvent::Ended { last: false });
+    lab.exits(false);
+    let comes = Setting { arrives: true, ..setting(Reaction::Migrate) };
+    let out = lab.place.take(at(1), start(comes));
+    assert_eq!(said(&out), ["dropkeeper", "expect"]);
+    assert_eq!(lab.hears(Event::Header { pipes: 0, lays: false }), NOTHING);
+    assert_eq!(lab.hears(Event::Known { keep: Keep::State }), NOTHING);
+    assert_eq!(lab.keeper(KeeperEvent::Gone), ["spawn staged keeper", "receiveprocess", "land"]);
+}
+
+#[test]
+fn a_keeper_that_dies_before_it_hears_of_a_process_that_comes_is_replaced() {
+    let mut lab = left_by_one_that_could_move();
+    lab.wakes();
+    let comes = Setting { arrives: true, ..setting(Reaction::Migrate) };
+    let out = lab.place.take(at(1), start(comes));
+    assert_eq!(said(&out), ["expect"]);
+    assert_eq!(lab.hears(Event::Header { pipes: 0, lays: false }), ["receiveprocess"]);
+    assert_eq!(lab.keeper(KeeperEvent::NotBegun { fence: FENCE }), NOTHING);
+    assert_eq!(lab.keeper(KeeperEvent::Gone), ["spawn staged keeper", "receiveprocess"]);
+}
+
+#[test]
+fn a_place_whose_keeper_is_not_gone_takes_nobody() {
+    let mut lab = left_by_one_that_could_move();
+    lab.wakes();
+    lab.at(at(601)).wakes();
+    let out = lab.place.take(at(601), start(setting(Reaction::Migrate)));
+    assert_eq!((out, lab.place.is_free()), (Out::default(), false));
+    lab.keeper(KeeperEvent::Gone);
+    assert!(lab.place.is_free());
 }

@@ -111,6 +111,8 @@ pub(super) struct World {
     frozen: bool,
     hurries: bool,
     keeper: Option<bool>,
+    /// It was let go.
+    going: bool,
     process: Process,
     /// Its keeper died while it ran.
     orphaned: bool,
@@ -179,6 +181,7 @@ impl World {
             frozen: false,
             hurries: false,
             keeper: None,
+            going: false,
             process: Process::None,
             orphaned: false,
             prepared: false,
@@ -255,8 +258,11 @@ impl World {
         if self.keeper.is_some() && !self.asked.contains(&Asked::KeeperDies) {
             all.push(Choice::KeeperDies);
         }
-        let alone = self.carriers == 0 && !self.writing && self.process == Process::Alive;
-        if alone && self.launched > 0 && self.spawned == 0 && !self.packs {
+        let launched = self.process == Process::Alive && self.launched > 0;
+        let received = self.process == Process::None && self.receives && self.known.is_none();
+        let alone = self.carriers == 0 && !self.writing && !self.packs && !self.going;
+        let dies = self.asked.contains(&Asked::KeeperDies);
+        if alone && !dies && self.spawned == 0 && (launched || received) {
             all.push(Choice::KeeperIsDying);
         }
         if self.keeper.is_some() && self.spawned > 0 {
@@ -368,16 +374,16 @@ impl World {
             }
             Choice::KeeperDies => self.keeper_dies(),
             Choice::KeeperIsDying => {
+                let launched = self.process == Process::Alive;
                 (self.process, self.launched) = (Process::None, 0);
-                self.plugged = self.setting.rank;
+                self.plugged |= launched && self.setting.rank;
                 self.asked.push_back(Asked::KeeperDies);
                 self.keeper_says(KeeperEvent::NotBegun { fence: FENCE });
             }
             Choice::SpawnFails => {
-                let staged = self.keeper == Some(true);
                 self.forget_keeper();
                 let reason = "no namespaces".to_owned();
-                self.keeper_says(KeeperEvent::Failed { staged, reason });
+                self.keeper_says(KeeperEvent::Failed { reason });
             }
             Choice::LaunchFails => {
                 (self.process, self.launched) = (Process::None, 0);
@@ -401,7 +407,7 @@ impl World {
     /// Nothing more is heard of it.
     fn forget_keeper(&mut self) {
         self.asked.retain(|asked| !matches!(asked, Asked::KeeperDies | Asked::Land));
-        (self.keeper, self.process) = (None, Process::None);
+        (self.keeper, self.going, self.process) = (None, false, Process::None);
         (self.receives, self.spawned) = (false, 0);
     }
 

@@ -95,8 +95,13 @@ impl World {
                 (self.keeper, self.spawned) = (Some(staged), 2);
             }
             Effect::DropKeeper(_) => {
-                self.is_true(self.keeper.is_some(), "no keeper to drop");
-                self.forget_keeper();
+                self.is_true(self.keeper.is_some() && !self.going, "no keeper to drop");
+                if self.process != Process::None {
+                    self.process = Process::Killed;
+                }
+                (self.going, self.receives) = (true, false);
+                self.asked.retain(|asked| !matches!(asked, Asked::KeeperDies | Asked::Land));
+                self.asked.push_back(Asked::KeeperDies);
             }
             Effect::Prepare(_) => {
                 self.is_true(self.process == Process::None, "prepared for two");
@@ -113,7 +118,7 @@ impl World {
                 self.asked.push_back(Asked::Lay);
             }
             Effect::Launch { begins, .. } => {
-                let ready = self.keeper.is_some() && self.prepared && self.laid;
+                let ready = self.keeper.is_some() && !self.going && self.prepared && self.laid;
                 self.is_true(ready && !self.cancelled && self.ended == 0, "launched on no ground");
                 self.is_true(self.process == Process::None, "two processes");
                 self.is_true(begins != self.endpoint || !self.setting.rank, "two endpoints");
@@ -141,7 +146,8 @@ impl World {
             Effect::Measure(_) | Effect::AskToRetreat { .. } | Effect::Abandon { .. } => {}
             Effect::ReceiveProcess(_) => {
                 let frozen = self.frozen && !self.snapshot;
-                let ready = self.keeper == Some(true) && self.header && !frozen;
+                let here = self.keeper == Some(true) && !self.going;
+                let ready = here && self.header && !frozen;
                 self.is_true(ready && !self.receives, "no stage for what comes");
                 self.receives = true;
             }
@@ -291,7 +297,7 @@ impl World {
         self.is_true(here != (ends == 1), "neither here nor ended");
         if self.place.is_free() {
             self.is_true(!self.frozen && !self.hurries, "left frozen");
-            self.is_true(self.process != Process::Alive, "left running");
+            self.is_true(self.process == Process::None && !self.going, "left running");
             self.is_true(!self.endpoint, "its endpoint is left");
             let reaps = self.asked.iter().any(|it| matches!(it, Asked::Exit { .. }));
             self.is_true(!reaps, "free before it is reaped");
