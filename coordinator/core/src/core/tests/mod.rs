@@ -130,15 +130,17 @@ impl Site {
     fn obey(&mut self) {
         let mut seen = 0;
         while seen < self.last.effects.len() {
-            let cancelled = self.last.effects[seen..].iter().filter_map(|effect| match effect {
-                Effect::Send { to, frame: CoordinatorFrame::Cancel { fence } } => {
-                    Some((*to, *fence)).filter(|(to, _)| !self.deaf.contains(&to.workstation))
-                }
-                _ => None,
+            let cancelled = self.last.effects[seen..].iter().filter_map(|effect| {
+                let Effect::Send { to, frame: CoordinatorFrame::Cancel { fence } } = effect else {
+                    return None;
+                };
+                Some((*to, *fence)).filter(|(to, _)| !self.deaf.contains(&to.workstation))
             });
             let cancelled: Vec<(Link, Fence)> = cancelled.collect();
             seen = self.last.effects.len();
-            cancelled.into_iter().for_each(|(from, fence)| self.stopped(from, fence));
+            for (from, fence) in cancelled {
+                self.stopped(from, fence);
+            }
         }
     }
 
@@ -214,13 +216,14 @@ impl Site {
             seen: Fence::default(),
         };
         self.handle(Event::Heard { from, frame });
-        let kept = self.sent().find_map(|(_, frame)| match frame {
-            CoordinatorFrame::Welcome { keep, .. } => Some(keep.clone()),
-            _ => None,
+        let kept = self.sent().find_map(|(_, frame)| {
+            let CoordinatorFrame::Welcome { keep, .. } = frame else { return None };
+            Some(keep.clone())
         });
         let kept = kept.unwrap_or_default();
-        let unwanted = held.into_iter().filter(|(fence, _)| !kept.contains(fence));
-        unwanted.for_each(|(fence, _)| self.stopped(from, fence));
+        for (fence, _) in held.into_iter().filter(|(fence, _)| !kept.contains(fence)) {
+            self.stopped(from, fence);
+        }
         self.offers()
     }
 

@@ -4,6 +4,9 @@ use gleaner_common::program::ProgramSpec;
 
 use super::*;
 
+/// From a lease on.
+const THE_REST: Duration = PAST_LEASE.saturating_sub(LEASE);
+
 /// A store as it was before anything was placed, marked as a restored backup is, and
 /// one workstation that is idle.
 fn restored() -> (Site, JobId) {
@@ -24,7 +27,7 @@ fn after_a_restore_nothing_begins_before_a_lease_has_ended() {
     let why = site.core.why_job(site.now, job).unwrap();
     assert!(why[0].contains("went back") && why[0].contains("10 s"), "{why:?}");
     assert_eq!(site.pass_heard(LEASE), []);
-    assert_eq!(site.pass_heard(PAST_LEASE - LEASE).len(), 1);
+    assert_eq!(site.pass_heard(THE_REST).len(), 1);
     assert!(!site.core.why_job(site.now, job).unwrap()[0].contains("went back"));
 }
 
@@ -88,7 +91,7 @@ fn a_program_begins_again_when_the_lease_of_its_ranks_has_ended() {
     let (mut site, _, offered) = half_deaf();
     site.hear_of(offered[0].0, lost(offered[0].2));
     assert_eq!(site.pass_heard(LEASE), []);
-    assert_eq!(site.pass_heard(PAST_LEASE - LEASE).len(), 2);
+    assert_eq!(site.pass_heard(THE_REST).len(), 2);
 }
 
 fn lost(fence: Fence) -> AttemptEvent {
