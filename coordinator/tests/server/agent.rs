@@ -69,7 +69,28 @@ impl Agent {
         Self::with(identity, hello(incarnation, places, vec![])).await
     }
 
+    /// Another life of an agent: it is let in when nothing of the one before can run.
+    pub async fn follows(identity: &Identity, incarnation: u64, places: u16) -> Self {
+        loop {
+            match Self::dials(identity, hello(incarnation, places, vec![])).await {
+                Ok(agent) => return agent,
+                Err(reason) => assert!(reason.contains("has to end first"), "{reason}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await; // Until a lease has ended.
+        }
+    }
+
     pub async fn with(identity: &Identity, hello: AgentFrame) -> Self {
+        Self::dials(identity, hello).await.unwrap()
+    }
+
+    /// # Errors
+    /// If it is refused, and why.
+    async fn dials(identity: &Identity, hello: AgentFrame) -> Result<Self, String> {
+        let held: Vec<Fence> = match &hello {
+            AgentFrame::Hello { held, .. } => held.iter().map(|(fence, _)| *fence).collect(),
+            _ => vec![],
+        };
         let credentials = Credentials::Identity(identity);
         let link = connect(&identity.coordinator, credentials, Some(KEEP_ALIVE)).await.unwrap();
         let (mut writer, reader) = stream::open(&link.connection, Purpose::Agent).await.unwrap();
@@ -77,15 +98,25 @@ impl Agent {
         let mut agent = Self { link, writer, reader, keep: vec![] };
         match agent.next().await.unwrap() {
             CoordinatorFrame::Welcome { keep, .. } => agent.keep = keep,
+            CoordinatorFrame::Refused { reason } => return Err(reason),
             other => panic!("{other:?}"),
         }
         let told = agent.next().await.unwrap();
         assert!(matches!(told, CoordinatorFrame::Revoked { all: true, .. }), "{told:?}");
-        agent
+        let kept = agent.keep.clone();
+        for fence in held.into_iter().filter(|fence| !kept.contains(fence)) {
+            agent.say(AgentFrame::Stopped { fence }).await;
+        }
+        Ok(agent)
     }
 
+    /// What is cancelled stops, and that is said.
     pub async fn next(&mut self) -> Result<CoordinatorFrame, StreamError> {
-        timeout(PATIENCE, self.reader.expect()).await.expect("nothing was said")
+        let frame = timeout(PATIENCE, self.reader.expect()).await.expect("nothing was said");
+        if let Ok(CoordinatorFrame::Cancel { fence }) = frame {
+            let _ = self.writer.send(&AgentFrame::Stopped { fence }).await;
+        }
+        frame
     }
 
     /// The next frame that the test waits for, others passed over.
@@ -103,6 +134,23 @@ impl Agent {
             _ => None,
         })
         .await
+    }
+
+    /// An offer that comes later than a lease ends, which it renews until then.
+    pub async fn late_offer(&mut self, lease: Duration) -> Offer {
+        loop {
+            self.renews_its_lease().await;
+            let mut soon = std::pin::pin!(tokio::time::sleep(lease / 3));
+            loop {
+                let frame = tokio::select! {
+                    frame = self.reader.expect() => frame.unwrap(),
+                    () = &mut soon => break,
+                };
+                if let CoordinatorFrame::Offer(offer) = frame {
+                    return offer;
+                }
+            }
+        }
     }
 
     pub async fn acknowledged(&mut self, wanted: Fence) {

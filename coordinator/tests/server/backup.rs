@@ -10,7 +10,7 @@ use gleaner_coordinator::{BackupError, CoordinatorError, backup, restore};
 
 use crate::agent::{Agent, finished, hello};
 use crate::coordinator::{Coordinator, health, spec, submit, watch};
-use crate::restart::{Process, admin, enrolled};
+use crate::restart::{Process, SHORT_LEASE, admin, enrolled};
 
 /// What an agent says that has gone on all the while.
 fn back(held: Fence, seen: Fence) -> AgentFrame {
@@ -26,7 +26,7 @@ fn back(held: Fence, seen: Fence) -> AgentFrame {
 async fn a_restored_backup_repeats_no_fence_and_takes_no_old_result() {
     let dir = tempfile::tempdir().unwrap();
     let (data, file) = (dir.path().join("data"), dir.path().join("lab.backup"));
-    let process = Process::start(dir.path()).await;
+    let process = Process::start_with_short_lease(dir.path()).await;
     let desk = enrolled(dir.path(), "desk-1").await;
     let mut agent = Agent::connect(&desk, 1, 1).await;
     let client = admin(dir.path()).await;
@@ -46,8 +46,9 @@ async fn a_restored_backup_repeats_no_fence_and_takes_no_old_result() {
     let process = Process::start(dir.path()).await;
     let mut agent = Agent::with(&desk, back(second, second)).await;
     assert_eq!(agent.keep, [], "the store knows nothing of it");
-    // The first was open when the backup was taken: its end is told again.
-    assert_eq!(agent.offer().await.fence, first);
+    // The first was open when the backup was taken: its end is told again, when nothing
+    // runs any more of what the backup does not know.
+    assert_eq!(agent.late_offer(SHORT_LEASE).await.fence, first);
     agent.say(finished(first, "first\n")).await;
     agent.acknowledged(first).await;
     let client = admin(dir.path()).await;
@@ -74,7 +75,7 @@ async fn all_that_a_backup_knew_ends_after_it_was_brought_back() {
     const COUNT: u32 = 3_000;
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    let process = Process::start(dir.path()).await;
+    let process = Process::start_with_short_lease(dir.path()).await;
     let desk = enrolled(dir.path(), "desk-1").await;
     let client = admin(dir.path()).await;
     let job = submit(&client, spec(COUNT)).await;
@@ -100,7 +101,7 @@ async fn all_that_a_backup_knew_ends_after_it_was_brought_back() {
         restore(&data, file).unwrap();
         let process = Process::start(dir.path()).await;
         let client = admin(dir.path()).await;
-        let work = tokio::spawn(Agent::connect(&desk, life, 4).await.work());
+        let work = tokio::spawn(Agent::follows(&desk, life, 4).await.work());
         let later = submit(&client, spec(20)).await;
         let counts = [watch(&client, job).await.counts, watch(&client, later).await.counts];
         assert_eq!(counts.map(|it| (it.succeeded, it.failed)), [(COUNT, 0), (20, 0)]);

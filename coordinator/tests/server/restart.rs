@@ -5,6 +5,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use gleaner_common::wire::{
     AgentFrame, AttemptEvent, CoordinatorFrame, GuestState, Reply, Request, Role,
@@ -23,6 +24,9 @@ use crate::ranks::{answer, asks, program};
 
 const VARIABLE: &str = "GLEAN_TEST_COORDINATOR";
 const ADDRESS: &str = "address";
+/// There, if leases are short.
+const SHORT: &str = "short";
+pub const SHORT_LEASE: Duration = Duration::from_secs(3);
 
 /// Not a test, unless started by one: the coordinator to be killed.
 #[test]
@@ -30,6 +34,9 @@ fn child() {
     let Some(dir) = std::env::var_os(VARIABLE) else { return };
     let dir = Path::new(&dir);
     let mut config = config(&dir.join("data"));
+    if dir.join(SHORT).exists() {
+        (config.lease, config.heartbeat) = (SHORT_LEASE, SHORT_LEASE / 3);
+    }
     // The second life listens where the first did.
     config.listen = match std::fs::read_to_string(dir.join(ADDRESS)) {
         Ok(address) => address.parse().unwrap(),
@@ -68,12 +75,18 @@ impl Process {
         tokio::time::timeout(PATIENCE, async {
             while !dir.join("ready").exists() {
                 assert!(process.0.try_wait().unwrap().is_none(), "the child ended");
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         })
         .await
         .expect("the child did not start");
         process
+    }
+
+    /// One whose agents' guests end soon.
+    pub async fn start_with_short_lease(dir: &Path) -> Self {
+        std::fs::write(dir.join(SHORT), "").unwrap();
+        Self::start(dir).await
     }
 
     pub fn kill(mut self) {
@@ -142,11 +155,11 @@ async fn a_killed_coordinator_keeps_its_guests_and_its_fences() {
 async fn killed_again_and_again_it_finishes_every_subprogram_once() {
     const COUNT: u32 = 600;
     let dir = tempfile::tempdir().unwrap();
-    let mut process = Process::start(dir.path()).await;
+    let mut process = Process::start_with_short_lease(dir.path()).await;
     let desk = enrolled(dir.path(), "desk-1").await;
     let job = submit(&admin(dir.path()).await, spec(COUNT)).await;
     for round in 1..=4 {
-        let work = tokio::spawn(Agent::connect(&desk, round, 4).await.work());
+        let work = tokio::spawn(Agent::follows(&desk, round, 4).await.work());
         let client = admin(dir.path()).await;
         // In the middle of the work, after some more of it was done.
         let wanted = COUNT / 5 * u32::try_from(round).unwrap();
@@ -160,7 +173,7 @@ async fn killed_again_and_again_it_finishes_every_subprogram_once() {
         work.abort();
         process = Process::start(dir.path()).await;
     }
-    tokio::spawn(Agent::connect(&desk, 9, 4).await.work());
+    tokio::spawn(Agent::follows(&desk, 9, 4).await.work());
     let client = admin(dir.path()).await;
     let summary = watch(&client, job).await;
     assert_eq!((summary.counts.succeeded, summary.counts.failed), (COUNT, 0));

@@ -115,7 +115,8 @@ fn cut_of(frame: &CoordinatorFrame) -> Option<Snapshot> {
 /// Each takes what it is offered, and begins it.
 async fn begin(agents: &mut [Agent; 2]) -> [Offer; 2] {
     let [one, two] = agents;
-    let offers = [one.offer().await, two.offer().await];
+    let offers = tokio::join!(one.offer(), two.offer());
+    let offers = [offers.0, offers.1];
     for (agent, offer) in agents.iter_mut().zip(&offers) {
         agent.started(offer.fence).await;
     }
