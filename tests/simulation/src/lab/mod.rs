@@ -496,9 +496,11 @@ impl Lab {
             && self.hosts.iter().filter(|host| host.is_on).all(|host| {
                 let agent = host.agent.as_ref();
                 agent.is_some_and(|agent| {
-                    // Nobody listens to one that was refused.
+                    // Nobody listens to one that was refused; what waits there for a
+                    // lease waits until somebody does.
                     let ends = || agent.status(host.clock.reads(self.now)).ends_waiting;
-                    !agent.has_guests() && (host.refusals > 0 || ends() == 0)
+                    let stands = host.refusals > 0 && host.processes().next().is_none();
+                    stands || !agent.has_guests() && ends() == 0
                 })
             })
     }
