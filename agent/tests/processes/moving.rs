@@ -11,15 +11,18 @@ use gleaner_common::program::{Arrival, Destination, RankAt, Ticket};
 use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Offer};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::Test;
 use crate::agent::{Lab, script, text};
-use crate::machine::{is_root, until};
+use crate::machine::{is_root, processes_with, until};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_guest_goes_on_at_another_agent_and_nothing_is_done_twice", goes_on),
     ("what_is_not_taken_elsewhere_goes_on_where_it_was", stays),
     ("who_has_not_the_ticket_is_not_taken_in_and_who_has_it_is", ticket),
     ("what_cannot_be_carried_says_why_and_goes_on_where_it_was", cannot),
+    ("what_has_ended_at_a_place_that_stands_still_is_told_and_not_carried", ended),
     ("what_had_not_begun_is_placed_elsewhere_at_once", not_begun),
     ("an_owner_who_leaves_in_time_keeps_the_guest", keeps),
     ("the_doctor_asks_the_agent_whether_guests_can_move", doctor_asks),
@@ -222,6 +225,20 @@ const HOLDS: &str = "exec perl -e 'use Socket; $| = 1; socket(L, PF_INET, SOCK_S
     bind(L, sockaddr_in(8123, INADDR_LOOPBACK)); listen(L, 1); \
     socket(C, PF_INET, SOCK_STREAM, 0); connect(C, sockaddr_in(8123, INADDR_LOOPBACK)); \
     print \"holds\\n\"; sleep 4; print \"done\\n\"'";
+
+/// A keeper that stands still with its guest does not say that this has ended.
+fn ended() {
+    let Some(labs) = Labs::new() else { return };
+    labs.run("echo begins; exec sleep 4741.7");
+    labs.owner_returns();
+    let guest = processes_with("sleep 4741.7");
+    assert_eq!(guest.len(), 1, "{guest:?}");
+    kill_process(Pid::from_raw(guest[0]).unwrap(), Signal::KILL).unwrap();
+    until("it has ended", || processes_with("sleep 4741.7").is_empty());
+    labs.send("true", 5);
+    assert_eq!(labs.here.finished().outcome, Outcome::Signal(9));
+    labs.there.refused(5);
+}
 
 fn cannot() {
     let Some(labs) = Labs::new() else { return };

@@ -228,7 +228,7 @@ impl Keeper {
     pub fn first_process(&self) -> Option<i32> {
         let pid = self.pid.as_raw_nonzero();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-        children.split_whitespace().next()?.parse().ok()
+        children.split_whitespace().filter_map(|child| child.parse().ok()).find(|pid| lives(*pid))
     }
 
     pub fn is_contained(&self) -> bool {
@@ -291,4 +291,11 @@ impl Drop for Keeper {
             self.reap(rustix::process::WaitOptions::empty());
         }
     }
+}
+
+/// One that has ended stays, by its number, until its parent has heard of it.
+fn lives(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
