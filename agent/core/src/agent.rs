@@ -305,8 +305,11 @@ impl Agent {
         self.refuse_overdue(now, out);
         self.fill(now, out);
         let open = self.is_open();
-        for place in &mut self.places {
-            place.set_open(now, open);
+        // Where more guests may come than places are lent (two may share one, and one
+        // that is cleared away has another beside it), nobody waits for them.
+        let lent = usize::from(self.setup.facts.places);
+        for (index, place) in self.places.iter_mut().enumerate() {
+            place.set_open(now, open && index < lent);
         }
         if self.lease.beat_due(!self.attempts.is_empty()).is_some_and(|due| now >= due) {
             self.beat(now, out);

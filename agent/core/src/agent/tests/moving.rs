@@ -127,3 +127,40 @@ fn a_suspended_guest_waits_as_long_as_its_move_costs_if_its_job_leaves_that_to_u
     assert_eq!(said(&agent.wake(at_ms(3_099))), ["heartbeat 1"]);
     assert_eq!(said(&agent.wake(at_ms(3_100))), ["#1 wants away: State"]);
 }
+
+/// Whoever wakes it: which places have a keeper made.
+fn keepers_made(effects: &[Effect]) -> Vec<PlaceId> {
+    let made = |effect: &Effect| match effect {
+        Effect::SpawnKeeper { place, .. } => Some(*place),
+        _ => None,
+    };
+    effects.iter().filter_map(made).collect()
+}
+
+/// It ends, and with it the keeper that was made for it alone.
+fn is_over(agent: &mut Agent, now: Moment, fence: u32) -> Vec<Effect> {
+    let place = place_of(agent, fence);
+    let exit = Box::new(exit(Outcome::Succeeded));
+    let mut effects = agent.handle(now, Event::Keeper(place, KeeperEvent::Ended { last: true }));
+    effects.extend(agent.handle(now, guest(fence, guest::Event::Exited { exit, stays: false })));
+    effects
+}
+
+#[test]
+fn so_many_keepers_wait_for_guests_as_places_are_lent() {
+    let mut agent = agent(1);
+    assert_eq!(keepers_made(&agent.handle(at(0), offer(1, 4))), [PlaceId(0)]);
+    let _ = agent.handle(at(0), Event::Started(Fence::of(1)));
+    let _ = is_over(&mut agent, at(1), 1);
+    // Its keeper has much to clear away: the next one is beside it.
+    assert_eq!(keepers_made(&agent.handle(at(1), offer(2, 4))), [PlaceId(1)]);
+    let _ = agent.handle(at(1), Event::Started(Fence::of(2)));
+    let mut made = agent.handle(at(2), Event::Keeper(PlaceId(0), KeeperEvent::Gone));
+    made.extend(is_over(&mut agent, at(2), 2));
+    made.extend(agent.handle(at(3), Event::Keeper(PlaceId(1), KeeperEvent::Gone)));
+    while let Some(due) = agent.deadline().filter(|due| *due < at(20)) {
+        made.extend(agent.wake(due));
+        made.extend(agent.handle(due, load(0.0)));
+    }
+    assert_eq!(keepers_made(&made), [PlaceId(0)]);
+}
