@@ -25,4 +25,5 @@ pub mod time;
 pub mod trace;
 pub mod units;
 pub mod usage;
+pub mod validity;
 pub mod wire;

@@ -32,9 +32,9 @@ const MAGIC: &[u8; 16] = b"gleaner backup 1";
 /// Names and hashes of three files are some hundred bytes.
 const CONTENTS_BYTES_MAX: u32 = 1 << 16;
 
-/// Numbers of jobs that a restored store leaves out: its later self may have given
-/// them to others.
-const JOBS_LEFT_OUT: u32 = 1_000;
+/// Numbers of jobs, and of workstations, that a restored store leaves out: its later self
+/// may have given them to others.
+const NUMBERS_LEFT_OUT: u32 = 1_000;
 
 /// Why there is no backup, or none was brought back. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +83,8 @@ pub struct Backup {
     pub taken: WallTime,
     pub bytes: u64,
     pub rows: u64,
+    /// Tokens that were open and may have been used since: they are revoked.
+    pub tokens: usize,
     /// Where what was replaced is kept.
     pub kept: Option<PathBuf>,
 }
@@ -127,7 +129,7 @@ pub fn backup(data: &Path, to: &Path, replace: bool) -> Result<Backup, BackupErr
     }
     let bytes = file.metadata().map_err(writing)?.len();
     replacement.finish()?;
-    Ok(Backup { taken, bytes, rows, kept: None })
+    Ok(Backup { taken, bytes, rows, tokens: 0, kept: None })
 }
 
 fn header(contents: &Contents) -> Vec<u8> {
@@ -152,13 +154,13 @@ pub fn restore(data: &Path, from: &Path) -> Result<Backup, BackupError> {
     let incoming = data.join(format!("restoring-{}", std::process::id()));
     fs::create_dir(&incoming)
         .map_err(|why| BackupError::Writing { path: incoming.clone(), why })?;
-    let restored = lay(&mut file, from, &contents, &incoming)
-        .and_then(|rows| Ok((rows, take_the_place(data, &incoming, contents.taken)?)));
+    let restored = lay(&mut file, from, &contents, (&incoming, &data.join(FILE)))
+        .and_then(|laid| Ok((laid, take_the_place(data, &incoming, contents.taken)?)));
     // It is empty, if all went well.
     let _ = fs::remove_dir_all(&incoming);
-    let (rows, kept) = restored?;
+    let ((rows, tokens), kept) = restored?;
     let bytes = contents.files.iter().map(|file| file.bytes).sum();
-    Ok(Backup { taken: contents.taken, bytes, rows, kept })
+    Ok(Backup { taken: contents.taken, bytes, rows, tokens, kept })
 }
 
 fn read_contents(file: &mut File, path: &Path) -> Result<Contents, BackupError> {
@@ -183,9 +185,15 @@ fn read_contents(file: &mut File, path: &Path) -> Result<Contents, BackupError> 
     postcard::from_bytes(contents).map_err(|_| damaged("its table of contents"))
 }
 
-/// Lays the files of a backup into a directory of their own and looks through them;
-/// how many rows there are.
-fn lay(file: &mut File, from: &Path, contents: &Contents, into: &Path) -> Result<u64, BackupError> {
+/// Lays the files of a backup into a directory of their own and looks through them and
+/// what they replace;
+/// how many rows there are, and tokens that were open.
+fn lay(
+    file: &mut File,
+    from: &Path,
+    contents: &Contents,
+    (into, replaces): (&Path, &Path),
+) -> Result<(u64, usize), BackupError> {
     let damaged = |what: &str| BackupError::Damaged { path: from.to_owned(), what: what.into() };
     let known = |name: &str| name == FILE || AUTHORITY_FILES.contains(&name);
     for Entry { name, bytes, hash } in &contents.files {
@@ -203,10 +211,10 @@ fn lay(file: &mut File, from: &Path, contents: &Contents, into: &Path) -> Result
         placing.finish()?;
     }
     let database = into.join(FILE);
-    store::make_copy(into, JOBS_LEFT_OUT)?;
+    let tokens = store::make_copy(into, replaces, NUMBERS_LEFT_OUT)?;
     let copying = |why| BackupError::Copying { path: database.clone(), why };
     match store::check(&database).map_err(copying)? {
-        Checked::Whole { rows } => Ok(rows),
+        Checked::Whole { rows } => Ok((rows, tokens)),
         Checked::Damaged(detail) => Err(damaged(&detail)),
     }
 }

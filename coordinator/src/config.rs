@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gleaner_common::units;
+use gleaner_common::validity::{LIFE, LIFE_MAX};
 use gleaner_coordinator_core::shares::{ShareConfig, ShareMistake};
 use gleaner_coordinator_core::{Config, Policy, Prices, SchedulerConfig, UnknownPolicy};
-use gleaner_shell::identity::{LIFE, LIFE_MAX};
 use serde::{Deserialize, Serialize};
 
 /// The UDP port that agents, users and the collector dial.

@@ -14,7 +14,6 @@ mod blobs;
 mod brain;
 mod cleanup;
 pub mod config;
-mod directory;
 mod limited_log;
 mod outbox;
 mod parts;

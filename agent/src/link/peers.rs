@@ -346,9 +346,10 @@ mod tests {
     use gleaner_common::program::{HandoverReply, Ticket};
     use gleaner_common::reaction::Keep;
     use gleaner_common::time::WallTime;
+    use gleaner_common::validity::{LIFE_MAX, Validity};
     use gleaner_common::wire::KeyHash;
     use gleaner_shell::endpoint::Ended;
-    use gleaner_shell::identity::{Authority, LIFE_MAX, Validity, fingerprint};
+    use gleaner_shell::identity::{Authority, key_hash};
 
     use super::*;
 
@@ -509,7 +510,7 @@ mod tests {
     }
 
     fn hash_of(peers: &Peers) -> KeyHash {
-        KeyHash(fingerprint(&peers.identity().spki()).0)
+        key_hash(&peers.identity().spki())
     }
 
     #[test]

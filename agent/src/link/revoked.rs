@@ -11,7 +11,7 @@ use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::{KeyHash, close};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{PeerStanding, peer_spki};
-use gleaner_shell::identity::fingerprint;
+use gleaner_shell::identity::key_hash;
 use quinn::Connection;
 use tokio::sync::watch;
 
@@ -76,7 +76,7 @@ impl Revoked {
     pub(super) fn standing(&self, spki: &[u8]) -> PeerStanding {
         match self.now() {
             None => PeerStanding::Unheard,
-            Some(_) if lock(&self.0.known).keys.contains(&hash_of(spki)) => PeerStanding::Revoked,
+            Some(_) if lock(&self.0.known).keys.contains(&key_hash(spki)) => PeerStanding::Revoked,
             Some(now) => PeerStanding::Good(now),
         }
     }
@@ -84,7 +84,7 @@ impl Revoked {
     /// Has a connection closed when its key is revoked, until the result is
     /// dropped. It is closed at once if that has happened since the handshake.
     pub(super) fn watch(&self, connection: &Connection) -> Watched {
-        let key = peer_spki(connection).map_or(KeyHash([0; 16]), |spki| hash_of(&spki));
+        let key = peer_spki(connection).map_or(KeyHash([0; 16]), |spki| key_hash(&spki));
         let mut known = lock(&self.0.known);
         if known.keys.contains(&key) {
             refuse(connection);
@@ -106,10 +106,6 @@ impl Drop for Watched {
     fn drop(&mut self) {
         lock(&self.revoked.0.known).open.remove(&self.id);
     }
-}
-
-fn hash_of(spki: &[u8]) -> KeyHash {
-    KeyHash(fingerprint(spki).0)
 }
 
 fn refuse(connection: &Connection) {

@@ -14,7 +14,7 @@ use gleaner_program_core::framing;
 use gleaner_program_core::wire::{Ack, Between, Packet, PeerFrame};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{AdmitPeer, Ended, PeerStanding, dial_peer, listen_to_peers};
-use gleaner_shell::identity::{Authority, Identity, fingerprint};
+use gleaner_shell::identity::{Authority, Identity, key_hash};
 use gleaner_shell::stream::{self, StreamError};
 use quinn::{Connection, Endpoint};
 use tokio::runtime::{Builder, Runtime};
@@ -50,7 +50,7 @@ impl Stranger {
     }
 
     fn key(&self) -> KeyHash {
-        KeyHash(fingerprint(&self.identity.spki()).0)
+        key_hash(&self.identity.spki())
     }
 
     fn dial(&self, name: &str, addresses: &[SocketAddr]) -> Connection {

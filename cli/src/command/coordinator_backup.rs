@@ -63,6 +63,14 @@ pub fn restore(args: &RestoreArgs) -> Result<Verdict> {
         error.into()
     })?;
     output::line(&format!("{} rows are back", restored.rows))?;
+    if restored.tokens > 0 {
+        let tokens = restored.tokens;
+        output::line(&format!("{tokens} open tokens are revoked: they may have been used since"))?;
+    }
+    output::line(
+        "who was revoked since the backup is let in again: revoke them anew; \
+         who was enrolled or got a new key since needs a token for their name",
+    )?;
     if let Some(kept) = restored.kept {
         output::line(&format!("what was there is kept in {}", kept.display()))?;
     }

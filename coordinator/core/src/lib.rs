@@ -19,6 +19,7 @@
 mod attempt;
 mod blame;
 mod core;
+pub mod directory;
 mod event;
 mod generation;
 mod job;

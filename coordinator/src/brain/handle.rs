@@ -5,10 +5,10 @@ use gleaner_common::job::JobSpec;
 use gleaner_common::report::JobSummary;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, EnrolRequest, KeyHash};
+use gleaner_coordinator_core::directory::{Enrolment, Key, RefusedEnrolment};
 use gleaner_coordinator_core::{Answer, Core, Event, Link};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::directory::{Enrolment, Key, RefusedEnrolment};
 use crate::outbox::Outbox;
 use crate::store::Write;
 

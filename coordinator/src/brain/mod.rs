@@ -23,13 +23,16 @@ use gleaner_common::id::{JobId, WorkstationId};
 use gleaner_common::report::JobSummary;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame, EnrolRequest, KeyHash, close};
+use gleaner_coordinator_core::directory::{
+    Directory, Enrolment, RefusedEnrolment, taken_from_agents,
+};
 use gleaner_coordinator_core::{Answer, Core, Effect, Event, Link, RequestId, Step};
 use gleaner_shell::clock::Clock;
+use gleaner_shell::identity::key_hash;
 use quinn::VarInt;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::agents::Agents;
-use crate::directory::{Directory, Enrolment, RefusedEnrolment, taken_from_agents};
 use crate::outbox::NotTaken;
 use crate::parts::Unneeded;
 use crate::placement::PlacementTimes;
@@ -361,8 +364,9 @@ impl Brain {
     /// the outbox, which the next frame finds.
     fn tell_all_revoked(&self, peer: &LinkedPeer) {
         let now = self.clock.wall();
-        let revoked =
-            self.directory.read().unwrap_or_else(PoisonError::into_inner).revoked_agents(now);
+        let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let revoked: Vec<KeyHash> = directory.revoked_agents(now).map(key_hash).collect();
+        drop(directory);
         let _ = peer.outbox.put(&CoordinatorFrame::Revoked { all: true, keys: vec![], now });
         for keys in revoked.chunks(KEYS_AT_ONCE) {
             let keys = keys.to_vec();
@@ -419,7 +423,7 @@ impl Brain {
                 let name = enrolment.identity.name.clone();
                 self.feed(Event::Enrolled { workstation, name });
                 if !enrolment.replaced.is_empty() {
-                    let keys = taken_from_agents(&enrolment.records);
+                    let keys = taken_from_agents(&enrolment.records).map(key_hash).collect();
                     self.state.release.push(Released::Revoked { workstation, keys });
                 }
             }

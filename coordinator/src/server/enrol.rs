@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gleaner_common::wire::{EnrolReply, EnrolRequest, close};
+use gleaner_coordinator_core::directory::{Key, TokenRecord};
 use gleaner_shell::stream::{FrameReader, FrameWriter};
 use quinn::{Connection, VarInt};
 use tokio::time::timeout;
 
 use super::Shared;
 use crate::brain::Input;
-use crate::directory::{Key, TokenRecord};
 
 /// How long a newcomer may take to say who it wants to be, and to go.
 const PATIENCE: Duration = Duration::from_secs(10);

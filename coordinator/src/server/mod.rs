@@ -21,6 +21,9 @@ use std::time::Duration;
 
 use gleaner_common::id::WorkstationId;
 use gleaner_common::wire::{Purpose, Role, close};
+use gleaner_coordinator_core::directory::{
+    Directory, IdentityRecord, Key, KeyStanding, TokenRecord,
+};
 use gleaner_coordinator_core::shares::ShareConfig;
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::peer_spki;
@@ -32,7 +35,6 @@ use tokio::sync::watch;
 use crate::agents::Agents;
 use crate::blobs::Blobs;
 use crate::brain::BrainHandle;
-use crate::directory::{Directory, IdentityRecord, Key, KeyStanding, TokenRecord};
 use crate::limited_log::LimitedLog;
 use crate::placement::PlacementTimes;
 use crate::staging_room::StagingRoom;

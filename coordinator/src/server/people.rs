@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use gleaner_common::id::JobId;
 use gleaner_common::wire::{KeyHash, Reply};
+use gleaner_coordinator_core::directory::taken_from_agents;
 use gleaner_coordinator_core::{Answer, Event};
+use gleaner_shell::identity::key_hash;
 use tokio::time::timeout;
 
 use super::request::{Refusal, refuse_without_disk};
 use super::{Peer, Shared};
 use crate::brain::Input;
-use crate::directory::taken_from_agents;
 use crate::store::Write;
 
 /// How long who has a new key may take to read so and to go.
@@ -64,7 +65,7 @@ pub(super) async fn remove_workstation(
         .unwrap_or_else(PoisonError::into_inner)
         .remove_workstation(&name, shared.clock.wall());
     let (workstation, records) = removed.ok_or(Refusal::UnknownWorkstation(name))?;
-    let keys = taken_from_agents(&records);
+    let keys = taken_from_agents(&records).map(key_hash).collect();
     shared.brain.tell(Input::Revoked { workstation: Some(workstation), keys }).await?;
     shared.brain.tell(Input::Fact(Box::new(Event::Removed(workstation)))).await?;
     shared.brain.write(records.into_iter().map(Write::Record).collect()).await?;
@@ -102,7 +103,7 @@ pub(super) async fn rotate(
         .unwrap_or_else(PoisonError::into_inner)
         .rotate(&peer.key, public_key.clone(), at_once, shared.clock.wall())?;
     tracing::info!("{} {} has a new key", record.role.name(), record.name);
-    let keys = taken_from_agents(&records);
+    let keys = taken_from_agents(&records).map(key_hash).collect();
     shared.brain.write(records.into_iter().map(Write::Record).collect()).await?;
     let certificate = shared
         .authority

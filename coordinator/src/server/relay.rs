@@ -4,12 +4,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gleaner_common::wire::{Purpose, Role, close};
+use gleaner_coordinator_core::directory::IdentityRecord;
 use gleaner_shell::stream::{FrameReader, FrameWriter};
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 
 use super::splice::{self, OpenError};
 use super::{Peer, Shared};
-use crate::directory::IdentityRecord;
 
 /// The collector's connection, the newest if there were several.
 #[derive(Clone, Debug, Default)]

@@ -10,6 +10,9 @@ use gleaner_common::report::{HealthRow, JobSummary};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Reply, Request, Role, close};
 use gleaner_coordinator_core::Answer;
+use gleaner_coordinator_core::directory::{
+    DirectoryRecord, RefusedEnrolment, RefusedToken, TokenRecord,
+};
 use gleaner_shell::identity::Token;
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use quinn::VarInt;
@@ -18,7 +21,6 @@ use tokio::time::timeout;
 
 use super::{Peer, Shared, listing, people, sight, why};
 use crate::brain::{Input, Stopping};
-use crate::directory::{DirectoryRecord, RefusedEnrolment, RefusedToken, TokenRecord};
 use crate::store::{ReadStoreError, Write};
 
 /// How long somebody may take to say what they ask.

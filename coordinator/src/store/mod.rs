@@ -8,12 +8,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gleaner_common::id::JobId;
+use gleaner_common::id::{JobId, WorkstationId};
 use gleaner_coordinator_core::Restored;
+use gleaner_coordinator_core::directory::{Directory, DirectoryRecord};
 use gleaner_shell::identity::Authority;
 use rusqlite::Connection;
-
-use crate::directory::DirectoryRecord;
 
 mod check;
 mod column;
@@ -103,17 +102,41 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), DatabaseError> {
 }
 
 /// Notes in the database of a directory that it is a copy, whose later self may have
-/// gone on: so many numbers of jobs are left out.
+/// gone on, and may be what it replaces: so many numbers of jobs and of workstations are
+/// left out behind the last that either knows. How many tokens were open, which are
+/// revoked.
 ///
 /// # Errors
 /// See [`OpenStoreError`].
-pub(crate) fn make_copy(data: &Path, jobs_left_out: u32) -> Result<(), OpenStoreError> {
+pub(crate) fn make_copy(
+    data: &Path,
+    replaces: &Path,
+    left_out: u32,
+) -> Result<usize, OpenStoreError> {
     let path = data.join(FILE);
     let unusable = |why| OpenStoreError::Unusable { path: path.clone(), why };
     let mut store = Store::open(data)?;
-    let last = store.load()?.0.last_job.unwrap_or_default();
-    let last_job = JobId(last.0.saturating_add(jobs_left_out) / jobs_left_out * jobs_left_out);
-    store.writer.become_copy(last_job).map_err(unusable)
+    let own = last_numbers(&path).map_err(|why| unusable(why.into()))?;
+    // What is replaced may be too sick to be asked.
+    let (job, workstation) = last_numbers(replaces).unwrap_or_default();
+    let last =
+        |own: u32, theirs: u32| own.max(theirs).saturating_add(left_out) / left_out * left_out;
+    let records =
+        Directory::restore(store.load()?.1).become_copy(WorkstationId(last(own.1, workstation)));
+    let is_token = |record: &&DirectoryRecord| matches!(record, DirectoryRecord::Token { .. });
+    let tokens = records.iter().filter(is_token).count();
+    store.commit(&records.into_iter().map(Write::Record).collect::<Vec<_>>())?;
+    store.writer.become_copy(JobId(last(own.0, job))).map_err(unusable)?;
+    Ok(tokens)
+}
+
+/// The last numbers of a job and of a workstation that a database knows.
+fn last_numbers(path: &Path) -> Result<(u32, u32), rusqlite::Error> {
+    let connection = database::open_to_check(path)?;
+    let ask = |query| connection.query_row(query, [], |row| row.get(0));
+    let left_out: u32 = ask("SELECT coalesce(max(value), 0) FROM meta WHERE key = 'last_job'")?;
+    let job: u32 = ask("SELECT coalesce(max(job), 0) FROM jobs")?;
+    Ok((job.max(left_out), ask("SELECT coalesce(max(workstation), 0) FROM workstations")?))
 }
 
 /// What can be asked of the rows: see [`read`].

@@ -7,6 +7,7 @@ use gleaner_common::reaction::Keep;
 use gleaner_common::report::{Counts, JobState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::Finished;
+use gleaner_coordinator_core::directory::{DirectoryRecord, IdentityRecord, TokenRecord};
 use gleaner_coordinator_core::outlook::LearnedRecord;
 use gleaner_coordinator_core::{
     AttemptRecord, Coming, History, JobProgress, JobRecord, LastAttempt, ProgramEvent,
@@ -17,7 +18,6 @@ use rusqlite::{Params, named_params};
 use super::column::{Named, count, span, unknown};
 use super::write::keep_name;
 use super::{DatabaseError, Tables};
-use crate::directory::{DirectoryRecord, IdentityRecord, TokenRecord};
 
 type Read<T> = Result<T, DatabaseError>;
 type Column<T> = Result<T, rusqlite::Error>;

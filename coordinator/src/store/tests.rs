@@ -9,6 +9,7 @@ use gleaner_common::reaction::Keep;
 use gleaner_common::report::{Counts, JobState, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Printed, Role};
+use gleaner_coordinator_core::directory::{DirectoryRecord, IdentityRecord, TokenRecord};
 use gleaner_coordinator_core::outlook::LearnedRecord;
 use gleaner_coordinator_core::{
     AttemptRecord, Change, Coming, History, JobProgress, JobRecord, LastAttempt, ReplicaRecord,
@@ -16,7 +17,6 @@ use gleaner_coordinator_core::{
 };
 
 use super::*;
-use crate::directory::{DirectoryRecord, IdentityRecord, TokenRecord};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

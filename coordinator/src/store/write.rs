@@ -10,6 +10,7 @@ use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Printed};
+use gleaner_coordinator_core::directory::DirectoryRecord;
 use gleaner_coordinator_core::{
     AttemptRecord, Change, JobProgress, JobRecord, ReplicaRecord, SubprogramRecord,
 };
@@ -18,7 +19,6 @@ use rusqlite::{Connection, ToSql, named_params};
 use super::DatabaseError;
 use super::column::{ns, number, packed};
 use super::database;
-use crate::directory::DirectoryRecord;
 
 /// Something to be kept.
 #[derive(Clone, Debug, PartialEq)]

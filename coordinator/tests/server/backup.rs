@@ -5,11 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use gleaner_common::id::Fence;
-use gleaner_common::wire::{AgentFrame, GuestState, Reply, Request};
+use gleaner_common::wire::{AgentFrame, GuestState, Reply, Request, Role};
 use gleaner_coordinator::{BackupError, CoordinatorError, backup, restore};
+use gleaner_shell::client::Client;
+use gleaner_shell::enrol::enrol;
 
 use crate::agent::{Agent, finished, hello};
-use crate::coordinator::{Coordinator, health, spec, submit, watch};
+use crate::coordinator::{Coordinator, PATIENCE, health, listing, spec, submit, token, watch};
 use crate::restart::{Process, SHORT_LEASE, admin, enrolled};
 
 /// What an agent says that has gone on all the while.
@@ -66,6 +68,41 @@ async fn a_restored_backup_repeats_no_fence_and_takes_no_old_result() {
     let health = health(&client).await;
     assert!(health.went_back.contains("desk-1"), "{health:?}");
     assert_eq!(health.damage, "");
+    process.kill();
+}
+
+/// A token is good for one newcomer, and a workstation's number for one workstation,
+/// whatever a store forgets.
+#[tokio::test]
+async fn who_was_enrolled_since_a_backup_needs_a_new_token_and_gets_another_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, file) = (dir.path().join("data"), dir.path().join("lab.backup"));
+    let process = Process::start(dir.path()).await;
+    enrolled(dir.path(), "desk-1").await;
+    let client = admin(dir.path()).await;
+    let address = client.link().address.clone();
+    let open = token(&client, Role::Agent, PATIENCE, None).await;
+    backup(&data, &file, false).unwrap();
+    let since = enrol(&address, &open, "desk-2").await.unwrap();
+    process.kill();
+
+    assert_eq!(restore(&data, &file).unwrap().tokens, 1);
+    let process = Process::start(dir.path()).await;
+    let refused = enrol(&address, &open, "desk-3").await.unwrap_err().to_string();
+    assert!(refused.contains("token"), "{refused}");
+    let refused = match Client::connect(&since, None).await {
+        Ok(client) => client.request(&Request::Health).await.unwrap_err().to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert!(refused.contains("this identity is not known here"), "{refused}");
+    enrolled(dir.path(), "desk-3").await;
+    let client = admin(dir.path()).await;
+    let rows = listing(&client, Request::Workstations).await;
+    let number = |row: Reply| match row {
+        Reply::Workstation(row) => row.workstation.0,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(rows.into_iter().map(number).collect::<Vec<_>>(), [1, 1_001]);
     process.kill();
 }
 

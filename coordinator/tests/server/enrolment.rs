@@ -11,7 +11,7 @@ use gleaner_shell::client::Client;
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{Credentials, connect};
 use gleaner_shell::enrol::{RotateError, enrol, renew_if_due, rotate};
-use gleaner_shell::identity::{Authority, Identity, Token, fingerprint};
+use gleaner_shell::identity::{Authority, Identity, Token, key_hash};
 use gleaner_shell::stream;
 
 use crate::agent::Agent;
@@ -247,7 +247,7 @@ async fn ones_own_key_can_be_put_out_of_use() {
 }
 
 fn hash_of(identity: &Identity) -> KeyHash {
-    KeyHash(fingerprint(&identity.spki()).0)
+    key_hash(&identity.spki())
 }
 
 /// Whose keys were taken away, since or before this agent has connected.

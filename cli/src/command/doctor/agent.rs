@@ -10,9 +10,10 @@ use gleaner_agent::config::AgentConfig;
 use gleaner_agent::doctor::{self, Check};
 use gleaner_common::machine::Machine;
 use gleaner_common::time::{Spoken, WallTime};
+use gleaner_common::validity::LIFE_MAX;
 use gleaner_common::wire::Role;
 use gleaner_shell::endpoint::{Credentials, connect};
-use gleaner_shell::identity::{Home, Identity, LIFE_MAX};
+use gleaner_shell::identity::{Home, Identity};
 
 use super::finding;
 use crate::ask::runtime;

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gleaner_common::time::WallTime;
+use gleaner_common::validity::{LIFE_MAX, Validity};
 use gleaner_common::wire::Role;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -35,7 +36,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::crypto;
 use crate::identity::{
-    Fingerprint, LIFE_MAX, SERVER_NAME, Subject, TOKEN_NAME, Validity, fingerprint, subject_of,
+    Fingerprint, SERVER_NAME, Subject, TOKEN_NAME, fingerprint, subject_of, validity_of,
 };
 
 /// What the coordinator knows of a public key.
@@ -222,7 +223,7 @@ fn is_signed(
     certificate: &CertificateDer<'_>,
     intermediates: &[CertificateDer<'_>],
 ) -> Result<Validity, Error> {
-    let validity = Validity::of(certificate).ok_or(CertificateError::BadEncoding)?;
+    let validity = validity_of(certificate).ok_or(CertificateError::BadEncoding)?;
     let begins = UnixTime::since_unix_epoch(validity.from.since(WallTime(0)));
     chain.verify_client_cert(certificate, intermediates, begins)?;
     Ok(validity)

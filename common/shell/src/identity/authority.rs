@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use gleaner_common::validity::{LIFE_MAX, Validity};
 use gleaner_common::wire::Role;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -10,7 +11,8 @@ use rcgen::{
 
 use super::enrolled::{IdentityError, certificate_pem, read_certificate, read_key};
 use super::key::{Key, PublicKey};
-use super::{Fingerprint, Identity, LIFE_MAX, SERVER_NAME, TOKEN_NAME, Validity, fingerprint};
+use super::validity::put_into;
+use super::{Fingerprint, Identity, SERVER_NAME, TOKEN_NAME, fingerprint};
 use crate::atomic::{self, PRIVATE, PUBLIC};
 use crate::clock::Clock;
 
@@ -121,7 +123,7 @@ impl Authority {
     ) -> Result<Vec<u8>, IssueError> {
         let key = PublicKey::from_spki(spki).ok_or(IssueError::NotEd25519 { bytes: spki.len() })?;
         let mut params = client_params(name);
-        validity.put_into(&mut params);
+        put_into(validity, &mut params);
         params.distinguished_name.push(DnType::OrganizationalUnitName, role.name());
         Ok(params.signed_by(&key, &self.issuer())?.der().to_vec())
     }

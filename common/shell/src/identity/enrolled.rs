@@ -10,13 +10,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use data_encoding::BASE64;
+use gleaner_common::validity::Validity;
 use gleaner_common::wire::Role;
 use rustls::server::ParsedCertificate;
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
 
 use super::key::Key;
-use super::{Fingerprint, Validity, fingerprint};
+use super::validity::validity_of;
+use super::{Fingerprint, fingerprint};
 use crate::atomic::{self, PRIVATE, PUBLIC, ReplaceError};
 use crate::config::{self, ConfigError};
 
@@ -151,7 +153,7 @@ impl Identity {
 
     /// From when to when its certificate is good; `None` if that does not read.
     pub fn validity(&self) -> Option<Validity> {
-        Validity::of(&self.certificate)
+        validity_of(&self.certificate)
     }
 
     /// Its public key as `SubjectPublicKeyInfo` in DER: how the coordinator

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use gleaner_common::wire::KeyHash;
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519, PublicKeyData, SignatureAlgorithm};
 use rustls_pki_types::PrivatePkcs8KeyDer;
 
@@ -21,6 +22,11 @@ pub fn fingerprint(der: &[u8]) -> Fingerprint {
     let mut half = [0; 16];
     half.copy_from_slice(&hash.as_bytes()[..16]);
     Fingerprint(half)
+}
+
+/// How those who speak of a key name it, in DER.
+pub fn key_hash(spki: &[u8]) -> KeyHash {
+    KeyHash(fingerprint(spki).0)
 }
 
 impl fmt::Display for Fingerprint {

@@ -7,7 +7,7 @@
 //!     └─ fingerprint ─► Token ── enrol ┘
 //! ```
 //!
-//! Certificates run out, and are renewed before ([`Validity`]). By whose clock,
+//! Certificates run out, and are renewed before ([`Validity`](gleaner_common::validity::Validity)). By whose clock,
 //! the coordinator says: its table of keys knows when each ends, and it tells
 //! agents the time, for a workstation's own clock may be wrong.
 
@@ -22,15 +22,15 @@ mod validity;
 pub use authority::{Authority, FILES as AUTHORITY_FILES, IssueError};
 pub use enrolled::{Identity, IdentityError};
 pub use home::{Home, set_aside};
-pub use key::{Fingerprint, fingerprint};
+pub use key::{Fingerprint, fingerprint, key_hash};
 pub use subject::Subject;
 pub use token::{ParseTokenError, Token};
-pub use validity::{LIFE, LIFE_MAX, Validity};
 
 pub(crate) use authority::token_certificate;
 pub(crate) use enrolled::{NEXT_KEY_FILE, spki_of};
 pub(crate) use key::Key;
 pub(crate) use subject::subject_of;
+pub(crate) use validity::validity_of;
 
 /// The name in the coordinator's certificate. Clients ask for this name
 /// wherever the coordinator lives.

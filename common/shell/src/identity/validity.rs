@@ -1,11 +1,7 @@
-//! From when to when a certificate is good.
-//!
-//! The promise: who holds one knows from it alone when to ask for the next,
-//! whatever a coordinator was configured to do meanwhile. Reads no clock.
-
-use std::time::Duration;
+//! The validity that is written into a certificate, and read from one.
 
 use gleaner_common::time::WallTime;
+use gleaner_common::validity::Validity;
 use rcgen::{CertificateParams, date_time_ymd};
 
 use super::subject::{SEQUENCE, fields_of, take, take_any};
@@ -13,59 +9,22 @@ use super::subject::{SEQUENCE, fields_of, take, take_any};
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// How long a machine's or a person's certificate is good unless a site says
-/// otherwise: a quarter of a year, as the web's mostly are.
-pub const LIFE: Duration = Duration::from_secs(90 * 86_400);
-
-/// The longest: what is made beside the authority's own key. Certificates of
-/// before they ran out are longer, and agents do not take them from each other.
-pub const LIFE_MAX: Duration = Duration::from_secs(3_653 * 86_400);
-
-/// From when to when a certificate is good, in whole seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Validity {
-    pub from: WallTime,
-    pub until: WallTime,
+/// The one in a certificate in DER; `None` if that does not read.
+pub(crate) fn validity_of(certificate: &[u8]) -> Option<Validity> {
+    let mut rest = fields_of(certificate)?;
+    // Serial number, algorithm and issuer.
+    for _ in 0..3 {
+        rest = take_any(rest)?.2;
+    }
+    let (times, _) = take(rest, SEQUENCE)?;
+    let (kind, from, times) = take_any(times)?;
+    let (other, until, _) = take_any(times)?;
+    Some(Validity { from: time(kind, from)?, until: time(other, until)? })
 }
 
-impl Validity {
-    /// What is more than a whole second of either is left out.
-    pub fn beginning(from: WallTime, life: Duration) -> Self {
-        let from = WallTime::from_unix_s(from.0.div_euclid(1_000_000_000));
-        Self { from, until: after(from, Duration::from_secs(life.as_secs())) }
-    }
-
-    pub fn life(self) -> Duration {
-        self.until.since(self.from)
-    }
-
-    /// When two thirds of it are over; at once for what is longer than any may
-    /// be.
-    pub fn renew_at(self) -> WallTime {
-        if self.life() > LIFE_MAX { self.from } else { after(self.from, self.life() * 2 / 3) }
-    }
-
-    /// The one in a certificate in DER; `None` if that does not read.
-    pub fn of(certificate: &[u8]) -> Option<Self> {
-        let mut rest = fields_of(certificate)?;
-        // Serial number, algorithm and issuer.
-        for _ in 0..3 {
-            rest = take_any(rest)?.2;
-        }
-        let (times, _) = take(rest, SEQUENCE)?;
-        let (kind, from, times) = take_any(times)?;
-        let (other, until, _) = take_any(times)?;
-        Some(Self { from: time(kind, from)?, until: time(other, until)? })
-    }
-
-    pub(super) fn put_into(self, params: &mut CertificateParams) {
-        let at = |time: WallTime| date_time_ymd(1970, 1, 1) + time.since(WallTime(0));
-        (params.not_before, params.not_after) = (at(self.from), at(self.until));
-    }
-}
-
-fn after(from: WallTime, span: Duration) -> WallTime {
-    WallTime(from.0.saturating_add(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
+pub(super) fn put_into(validity: Validity, params: &mut CertificateParams) {
+    let at = |time: WallTime| date_time_ymd(1970, 1, 1) + time.since(WallTime(0));
+    (params.not_before, params.not_after) = (at(validity.from), at(validity.until));
 }
 
 /// RFC 5280, §4.1.2.5: `YYMMDDHHMMSSZ` of 1950 to 2049, else with four digits.
@@ -109,6 +68,9 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use gleaner_common::validity::{LIFE, LIFE_MAX};
     use gleaner_common::wire::Role;
 
     use super::super::{Authority, Key};
@@ -128,29 +90,20 @@ mod tests {
             let from = WallTime::from_unix_s(from_s);
             for life in [Duration::from_secs(1), LIFE, LIFE_MAX] {
                 let validity = Validity::beginning(from, life);
-                assert_eq!(Validity::of(&certificate(validity)), Some(validity));
+                assert_eq!(validity_of(&certificate(validity)), Some(validity));
             }
         }
-    }
-
-    #[test]
-    fn the_next_one_is_asked_for_when_two_thirds_are_over() {
-        let from = WallTime::from_unix_s(1_800_000_000);
-        let at = Validity::beginning(from, LIFE).renew_at();
-        assert_eq!(at.since(from), Duration::from_secs(60 * 86_400));
-        let endless = Validity::beginning(from, 2 * LIFE_MAX);
-        assert_eq!(endless.renew_at(), from);
     }
 
     #[test]
     fn what_is_cut_short_or_spoilt_has_a_validity_or_none_but_no_panic() {
         let whole = certificate(Validity::beginning(WallTime(0), LIFE));
         for at in 0..whole.len() {
-            let _ = Validity::of(&whole[..at]);
+            let _ = validity_of(&whole[..at]);
             for flip in [0xff, 0x01, 0x0f] {
                 let mut spoilt = whole.clone();
                 spoilt[at] ^= flip;
-                let _ = Validity::of(&spoilt);
+                let _ = validity_of(&spoilt);
             }
         }
     }

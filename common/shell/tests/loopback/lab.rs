@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gleaner_common::id::ContentHash;
+use gleaner_common::validity::{LIFE, Validity};
 use gleaner_common::wire::{
     BlobReply, EnrolReply, EnrolRequest, Purpose, Reply, Request, Role, close,
 };
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{self, Admission, Admit};
-use gleaner_shell::identity::{Authority, Identity, LIFE, Token, Validity};
+use gleaner_shell::identity::{Authority, Identity, Token};
 use gleaner_shell::stream::{self, FrameReader, FrameWriter, OpeningError, StreamError};
 use quinn::{Connection, Endpoint, VarInt};
 

@@ -527,7 +527,9 @@ impl Core {
 }
 
 fn not_yet(name: &str) -> String {
-    format!("what another machine runs as {name} has to end first: this one is let in then")
+    format!(
+        "what {name} was given before has to end first, here or on another machine: this one is let in then"
+    )
 }
 
 /// The end of an attempt that its job's own wishes kept from starting.

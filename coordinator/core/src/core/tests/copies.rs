@@ -146,7 +146,7 @@ fn a_life_that_comes_back_proves_a_copy_and_waits_for_what_that_runs() {
     let frame = AgentFrame::Attempt(AttemptEvent::Started { fence, waited: Duration::ZERO });
     site.handle(Event::Heard { from: link(at, 2), frame });
     let told = site.dial(&mut first, 3).unwrap();
-    assert!(told.starts_with("what another machine runs as host1 has to end first"), "{told}");
+    assert!(told.starts_with("what host1 was given before has to end first"), "{told}");
     let told = site.refused_link(2).unwrap();
     assert!(told.starts_with("host1 is in use on another machine, desk, that had it before"));
     assert!(site.dial(&mut second, 4).is_some());
@@ -182,7 +182,7 @@ fn after_a_restart_a_copy_waits_until_nothing_that_was_given_out_can_run() {
         let (_, restored) = site.gives_out(first.life);
         site.starts_anew(restored);
         let told = site.dial(second, 2).expect("the first may be alive, and is not heard yet");
-        assert!(told.starts_with("what another machine runs as host1 has to end first"), "{told}");
+        assert!(told.starts_with("what host1 was given before has to end first"), "{told}");
         assert_eq!(site.dial(first, 3), None);
         assert_eq!(site.offers().len(), 1, "the same attempt, which goes on");
         site.pass(s(1));
@@ -224,7 +224,7 @@ fn a_machine_whose_name_was_copied_waits_for_what_the_other_boot_may_run() {
     site.handle(Event::Disconnected(link(1, 1)));
     site.pass(s(7));
     let told = site.dial(&mut second, 2).expect("guests of the first may run");
-    assert!(told.starts_with("what another machine runs as host1 has to end first"), "{told}");
+    assert!(told.starts_with("what host1 was given before has to end first"), "{told}");
     assert_eq!(site.dial(&mut first, 3), None, "the first comes back in time");
 }
 

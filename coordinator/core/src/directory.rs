@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! token   open ──enrol──► used (the same key may repeat, until it expires)
-//!           └──revoke──► revoked          └──time──► expired
+//!           └──revoke, or a copy of the store──► revoked      └──time──► expired
 //! key     enrolled ──a token for its very name, rotation, or an admin──► revoked
 //!           └──time──► run out; another was put in its place by renewal before
 //! ```
@@ -18,43 +18,43 @@ use std::time::Duration;
 use gleaner_common::id::WorkstationId;
 use gleaner_common::report::{TokenRow, UserRow};
 use gleaner_common::time::WallTime;
-use gleaner_common::wire::{KeyHash, Role};
-use gleaner_shell::identity::{LIFE, LIFE_MAX, Validity, fingerprint};
+use gleaner_common::validity::{LIFE, LIFE_MAX, Validity};
+use gleaner_common::wire::Role;
 
 /// The longest name of an identity, in bytes: a host name's limit.
-pub(crate) const IDENTITY_NAME_BYTES_MAX: usize = 253;
+pub const IDENTITY_NAME_BYTES_MAX: usize = 253;
 /// The longest a token may be open.
-pub(crate) const TOKEN_LIFETIME_MAX: Duration = Duration::from_secs(366 * 86_400);
+pub const TOKEN_LIFETIME_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Tokens that may be open at a time.
-pub(crate) const TOKENS_MAX: usize = 100_000;
+pub const TOKENS_MAX: usize = 100_000;
 /// Keys of one name that may be good at a time: a machine has one, and those it
 /// had before until their certificates run out; a person has one more for each
 /// machine.
-pub(crate) const KEYS_MAX: usize = 64;
+pub const KEYS_MAX: usize = 64;
 
 /// A public key as `SubjectPublicKeyInfo` in DER.
-pub(crate) type Key = Vec<u8>;
+pub type Key = Vec<u8>;
 
 /// An enrolled machine or person.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct IdentityRecord {
-    pub(crate) role: Role,
-    pub(crate) name: String,
+pub struct IdentityRecord {
+    pub role: Role,
+    pub name: String,
     /// The workstation, of agents only.
-    pub(crate) workstation: Option<WorkstationId>,
-    pub(crate) enrolled: WallTime,
+    pub workstation: Option<WorkstationId>,
+    pub enrolled: WallTime,
     /// When its certificate runs out; `None` for one of before they did.
-    pub(crate) expires: Option<WallTime>,
-    pub(crate) revoked: Option<WallTime>,
+    pub expires: Option<WallTime>,
+    pub revoked: Option<WallTime>,
 }
 
 impl IdentityRecord {
-    pub(crate) fn has_run_out(&self, wall: WallTime) -> bool {
+    pub fn has_run_out(&self, wall: WallTime) -> bool {
         self.expires.is_some_and(|expires| expires <= wall)
     }
 
     /// Of the certificate that is issued for it.
-    pub(crate) fn validity(&self) -> Validity {
+    pub fn validity(&self) -> Validity {
         let endless = Validity::beginning(self.enrolled, LIFE_MAX);
         Validity { until: self.expires.unwrap_or(endless.until), ..endless }
     }
@@ -62,19 +62,19 @@ impl IdentityRecord {
 
 /// A one-time permission to enrol.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TokenRecord {
-    pub(crate) id: String,
-    pub(crate) role: Role,
+pub struct TokenRecord {
+    pub id: String,
+    pub role: Role,
     /// The only name that it may enrol, if one was given.
-    pub(crate) name: Option<String>,
-    pub(crate) expires: WallTime,
-    pub(crate) used_by: Option<Key>,
-    pub(crate) revoked: bool,
+    pub name: Option<String>,
+    pub expires: WallTime,
+    pub used_by: Option<Key>,
+    pub revoked: bool,
 }
 
 /// What must be written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DirectoryRecord {
+pub enum DirectoryRecord {
     Identity {
         key: Key,
         identity: IdentityRecord,
@@ -97,9 +97,21 @@ pub(crate) enum DirectoryRecord {
     },
 }
 
+impl DirectoryRecord {
+    /// The number that this says is given, to whomever.
+    pub fn workstation(&self) -> Option<WorkstationId> {
+        match self {
+            Self::Workstation { workstation, .. } | Self::WorkstationRemoved { workstation } => {
+                Some(*workstation)
+            }
+            Self::Identity { .. } | Self::IdentityForgotten { .. } | Self::Token { .. } => None,
+        }
+    }
+}
+
 /// What the holder of a key may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum KeyStanding {
+pub enum KeyStanding {
     Enrolled(IdentityRecord),
     /// The holder has a token that is open, or that it has used itself.
     Newcomer(TokenRecord),
@@ -113,7 +125,7 @@ pub(crate) enum KeyStanding {
 
 /// Why nobody was enrolled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RefusedEnrolment {
+pub enum RefusedEnrolment {
     #[error("the token is not known here")]
     UnknownToken,
     #[error("the token has been used: ask for a new one")]
@@ -159,16 +171,16 @@ fn token_for(role: Role, name: &str) -> String {
 
 /// An enrolment: to be answered once its records are on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Enrolment {
-    pub(crate) identity: IdentityRecord,
-    pub(crate) records: Vec<DirectoryRecord>,
+pub struct Enrolment {
+    pub identity: IdentityRecord,
+    pub records: Vec<DirectoryRecord>,
     /// Keys that this enrolment put out of use: close their connections.
-    pub(crate) replaced: Vec<Key>,
+    pub replaced: Vec<Key>,
 }
 
 /// Why a token was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RefusedToken {
+pub enum RefusedToken {
     #[error("a token cannot be open for {0:?}: expected more than nothing and at most a year")]
     BadLifetime(Duration),
     #[error(
@@ -181,7 +193,7 @@ pub(crate) enum RefusedToken {
 
 /// All identities and tokens.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub struct Directory {
     /// How long the certificates of machines and people are good.
     certificate_life: Duration,
     identities: BTreeMap<Key, IdentityRecord>,
@@ -196,7 +208,7 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// Restores the directory from the store's records, in any order.
-    pub(crate) fn restore(records: impl IntoIterator<Item = DirectoryRecord>) -> Self {
+    pub fn restore(records: impl IntoIterator<Item = DirectoryRecord>) -> Self {
         let mut directory = Self {
             certificate_life: LIFE,
             identities: BTreeMap::new(),
@@ -227,7 +239,8 @@ impl Directory {
     }
 
     /// The same, issuing certificates that are good for so long.
-    pub(crate) fn with_certificate_life(self, certificate_life: Duration) -> Self {
+    #[must_use]
+    pub fn with_certificate_life(self, certificate_life: Duration) -> Self {
         Self { certificate_life, ..self }
     }
 
@@ -235,7 +248,7 @@ impl Directory {
         self.next_workstation = self.next_workstation.max(workstation.0.saturating_add(1));
     }
 
-    pub(crate) fn standing(&self, key: &[u8], wall: WallTime) -> KeyStanding {
+    pub fn standing(&self, key: &[u8], wall: WallTime) -> KeyStanding {
         if let Some(identity) = self.identities.get(key) {
             return match identity.revoked {
                 Some(_) => KeyStanding::Revoked,
@@ -255,7 +268,7 @@ impl Directory {
     ///
     /// # Errors
     /// Nothing has changed; see [`RefusedToken`].
-    pub(crate) fn open_token(
+    pub fn open_token(
         &mut self,
         key: Key,
         token: TokenRecord,
@@ -280,7 +293,7 @@ impl Directory {
     }
 
     /// `None` if there is no such token, or it can no longer be revoked.
-    pub(crate) fn revoke_token(&mut self, id: &str) -> Option<DirectoryRecord> {
+    pub fn revoke_token(&mut self, id: &str) -> Option<DirectoryRecord> {
         let (key, token) = self
             .tokens
             .iter_mut()
@@ -289,8 +302,25 @@ impl Directory {
         Some(DirectoryRecord::Token { key: key.clone(), token: token.clone() })
     }
 
+    /// What is known is a copy, whose later self may have gone on: tokens that are open
+    /// may have been used there, and workstations have been given numbers up to this one.
+    pub fn become_copy(&mut self, last: WorkstationId) -> Vec<DirectoryRecord> {
+        let mut records = vec![];
+        for (key, token) in &mut self.tokens {
+            if !token.revoked && token.used_by.is_none() {
+                token.revoked = true;
+                records.push(DirectoryRecord::Token { key: key.clone(), token: token.clone() });
+            }
+        }
+        let (workstation, name) = (last, "(left out)".to_owned());
+        records.push(DirectoryRecord::Workstation { workstation, name });
+        records.push(DirectoryRecord::WorkstationRemoved { workstation });
+        self.number_is_taken(workstation);
+        records
+    }
+
     /// All tokens, the next to expire first.
-    pub(crate) fn tokens(&self, wall: WallTime) -> Vec<TokenRow> {
+    pub fn tokens(&self, wall: WallTime) -> Vec<TokenRow> {
         let mut rows: Vec<_> = self.tokens.values().map(|token| row(token, wall)).collect();
         rows.sort_by(|a, b| (a.expires, &a.id).cmp(&(b.expires, &b.id)));
         rows
@@ -303,7 +333,7 @@ impl Directory {
     ///
     /// # Errors
     /// Nothing has changed; see [`RefusedEnrolment`].
-    pub(crate) fn enrol(
+    pub fn enrol(
         &mut self,
         token_key: &[u8],
         key: Key,
@@ -359,12 +389,12 @@ impl Directory {
         self.is_person(name)
     }
 
-    pub(crate) fn is_person(&self, name: &str) -> bool {
+    pub fn is_person(&self, name: &str) -> bool {
         self.identities.values().any(|it| it.name == name && is_good_person(it))
     }
 
     /// Everybody who may submit jobs, by name.
-    pub(crate) fn users(&self) -> Vec<UserRow> {
+    pub fn users(&self) -> Vec<UserRow> {
         let mut rows: BTreeMap<&str, UserRow> = BTreeMap::new();
         for it in self.identities.values().filter(|it| is_good_person(it)) {
             let row = rows.entry(&it.name).or_insert_with(|| UserRow {
@@ -383,14 +413,14 @@ impl Directory {
     }
 
     /// Takes a person's keys away. Empty if there is no such person.
-    pub(crate) fn remove_user(&mut self, name: &str, wall: WallTime) -> Vec<DirectoryRecord> {
+    pub fn remove_user(&mut self, name: &str, wall: WallTime) -> Vec<DirectoryRecord> {
         let theirs =
             self.identities.iter_mut().filter(|(_, it)| it.name == name && is_good_person(it));
         theirs.map(|(key, identity)| revoked(key, identity, wall)).collect()
     }
 
     /// Takes a workstation's key away, and its name.
-    pub(crate) fn remove_workstation(
+    pub fn remove_workstation(
         &mut self,
         name: &str,
         wall: WallTime,
@@ -404,7 +434,10 @@ impl Directory {
 
     /// Puts a new key in the place of one that is good, at once, or by and by: the
     /// old one is good until its certificate runs out.
-    pub(crate) fn rotate(
+    ///
+    /// # Errors
+    /// Nothing has changed; see [`RefusedEnrolment`].
+    pub fn rotate(
         &mut self,
         old: &[u8],
         new: Key,
@@ -474,7 +507,7 @@ impl Directory {
 
     /// Enrols a key without a token: that of the coordinator's own
     /// administrator, which lies beside the authority's.
-    pub(crate) fn appoint(
+    pub fn appoint(
         &mut self,
         key: Key,
         role: Role,
@@ -493,15 +526,15 @@ impl Directory {
     /// Agents' keys that were revoked and whose certificates have not run out:
     /// what other agents must know. Those of before certificates ran out no
     /// agent takes from another.
-    pub(crate) fn revoked_agents(&self, wall: WallTime) -> Vec<KeyHash> {
-        let of = |(_, it): &(&Key, &IdentityRecord)| {
+    pub fn revoked_agents(&self, wall: WallTime) -> impl Iterator<Item = &[u8]> {
+        let of = move |(_, it): &(&Key, &IdentityRecord)| {
             let lasts = it.expires.is_some_and(|expires| expires > wall);
             it.role == Role::Agent && it.revoked.is_some() && lasts
         };
-        self.identities.iter().filter(of).map(|(key, _)| hash_of(key)).collect()
+        self.identities.iter().filter(of).map(|(key, _)| key.as_slice())
     }
 
-    pub(crate) fn workstation_name(&self, workstation: WorkstationId) -> Option<&str> {
+    pub fn workstation_name(&self, workstation: WorkstationId) -> Option<&str> {
         self.names.get(&workstation).map(String::as_str)
     }
 
@@ -556,17 +589,12 @@ impl Directory {
 }
 
 /// The keys of agents that these records take away.
-pub(crate) fn taken_from_agents(records: &[DirectoryRecord]) -> Vec<KeyHash> {
-    let of = |record: &DirectoryRecord| {
+pub fn taken_from_agents(records: &[DirectoryRecord]) -> impl Iterator<Item = &[u8]> {
+    records.iter().filter_map(|record| {
         let DirectoryRecord::Identity { key, identity } = record else { return None };
         let is_taken = identity.role == Role::Agent && identity.revoked.is_some();
-        is_taken.then(|| hash_of(key))
-    };
-    records.iter().filter_map(of).collect()
-}
-
-fn hash_of(key: &[u8]) -> KeyHash {
-    KeyHash(fingerprint(key).0)
+        is_taken.then_some(key.as_slice())
+    })
 }
 
 /// One machine has one key. People may have several: one per machine that they

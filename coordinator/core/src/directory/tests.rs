@@ -112,6 +112,26 @@ fn a_name_that_was_given_away_is_free_and_a_number_is_not() {
 }
 
 #[test]
+fn a_copy_gives_no_number_again_and_lets_nobody_in_by_a_token_that_was_open() {
+    let (mut directory, token) = with_token(100, Role::Agent);
+    directory.enrol(&token, key(1), "desk-1", NOW).unwrap();
+    add_token(&mut directory, 101, Role::Agent);
+    let records = directory.become_copy(WorkstationId(1_000));
+    // It may have been used since, by a key that is not known here.
+    let refused = directory.enrol(&key(101), key(3), "desk-3", NOW);
+    assert_eq!(refused, Err(RefusedEnrolment::Revoked));
+    assert!(directory.enrol(&token, key(1), "desk-1", NOW).is_ok(), "its reply was lost");
+    add_token(&mut directory, 102, Role::Agent);
+    let next = directory.enrol(&key(102), key(2), "desk-2", NOW).unwrap().identity;
+    assert_eq!(next.workstation, Some(WorkstationId(1_001)));
+    let mut again = Directory::restore(records);
+    assert_eq!(again.standing(&key(101), NOW), KeyStanding::Revoked);
+    add_token(&mut again, 103, Role::Agent);
+    let next = again.enrol(&key(103), key(4), "desk-4", NOW).unwrap().identity;
+    assert_eq!(next.workstation, Some(WorkstationId(1_001)), "it is kept");
+}
+
+#[test]
 fn a_rotated_key_takes_the_place_of_the_old_one() {
     let (mut directory, token) = with_token(100, Role::Agent);
     let first = directory.enrol(&token, key(1), "desk-1", NOW).unwrap().identity;
@@ -121,8 +141,8 @@ fn a_rotated_key_takes_the_place_of_the_old_one() {
     assert!(matches!(directory.standing(&key(2), NOW), KeyStanding::Enrolled(_)));
     let again = directory.rotate(&key(1), key(3), true, NOW);
     assert_eq!(again, Err(RefusedEnrolment::RevokedKey));
-    assert_eq!(directory.revoked_agents(NOW), [hash_of(&key(1))]);
-    assert_eq!(taken_from_agents(&records), [hash_of(&key(1))]);
+    assert!(directory.revoked_agents(NOW).eq([&key(1)]));
+    assert!(taken_from_agents(&records).eq([&key(1)]));
 }
 
 fn after(life: Duration) -> WallTime {
@@ -136,7 +156,7 @@ fn a_renewed_key_and_the_old_one_are_good_until_their_certificates_run_out() {
     let (due, end) = (after(LIFE * 2 / 3), after(LIFE));
     let (second, records) = directory.rotate(&key(1), key(2), false, due).unwrap();
     assert_eq!(second.validity(), Validity::beginning(due, LIFE));
-    assert_eq!(taken_from_agents(&records), []);
+    assert_eq!(taken_from_agents(&records).count(), 0);
     let mut restored = Directory::restore(records.into_iter().chain([DirectoryRecord::Identity {
         key: key(1),
         identity: directory.identities[&key(1)].clone(),
@@ -161,13 +181,13 @@ fn a_machine_that_is_taken_away_loses_the_keys_that_it_renewed_too() {
     directory.enrol(&token, key(1), "desk-1", NOW).unwrap();
     directory.rotate(&key(1), key(2), false, after(LIFE / 2)).unwrap();
     let (_, records) = directory.remove_workstation("desk-1", after(LIFE / 2)).unwrap();
-    assert_eq!(taken_from_agents(&records).len(), 2);
+    assert_eq!(taken_from_agents(&records).count(), 2);
     for number in [1, 2] {
         assert_eq!(directory.standing(&key(number), NOW), KeyStanding::Revoked);
     }
     // Nobody has to be told of a certificate that has run out.
-    assert_eq!(directory.revoked_agents(after(LIFE / 2)).len(), 2);
-    assert_eq!(directory.revoked_agents(after(LIFE)), [hash_of(&key(2))]);
+    assert_eq!(directory.revoked_agents(after(LIFE / 2)).count(), 2);
+    assert!(directory.revoked_agents(after(LIFE)).eq([&key(2)]));
 }
 
 #[test]
