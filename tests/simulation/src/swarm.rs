@@ -75,6 +75,7 @@ pub fn draw(seed: u64, changes: &Changes) -> Setting {
     chances(&mut rng, &mut setting);
     setting.config.quiet_beats_apart = quiet_beats_apart(seed);
     later(&mut SmallRng::seed_from_u64(seed ^ 0x5EED_0001_A7E4), &mut setting);
+    setting.newcomers = newcomers(seed);
     let Changes { rounds, hosts, submits, never, without } = changes;
     setting.rounds = rounds.unwrap_or(setting.rounds);
     setting.hosts = hosts.unwrap_or(setting.hosts);
@@ -132,6 +133,12 @@ fn config(rng: &mut SmallRng) -> Config {
 fn quiet_beats_apart(seed: u64) -> Duration {
     let few = Config::default().quiet_beats_apart;
     if seed % 8 == 1 { few } else { Duration::from_secs(10) }
+}
+
+/// In half of the labs others enrol and are taken out.
+fn newcomers(seed: u64) -> u32 {
+    let mut rng = SmallRng::seed_from_u64(seed ^ 0x5EED_0002_E270);
+    if rng.random_bool(0.5) { rng.random_range(1..=8) } else { 0 }
 }
 
 /// Some of the troubles, each as seldom or as often as comes.

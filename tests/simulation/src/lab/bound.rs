@@ -66,7 +66,7 @@ impl Lab {
         let grows = setting.config.scheduler.policy == SchedulerConfig::default().policy;
         let places = if grows { all } else { 1 };
         let (mut runs, mut longest) = (0, 0);
-        let unwritten = self.pending.iter().flat_map(|step| &step.changes);
+        let unwritten = self.pending.iter().flat_map(|pending| &pending.step.changes);
         let unwritten = unwritten.filter_map(|change| match change {
             Change::Job(record) => Some(&**record),
             _ => None,

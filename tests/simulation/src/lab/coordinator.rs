@@ -5,20 +5,30 @@ use std::time::Duration;
 
 use gleaner_common::id::JobId;
 use gleaner_common::wire::CoordinatorFrame;
+use gleaner_coordinator_core::directory::DirectoryRecord;
 use gleaner_coordinator_core::{Answer, Change, Core, Effect, Event, Step};
 use rand::Rng;
 
 use super::copies::check_greeting;
+use super::enrolment::Reply;
 use super::invariant::holds;
 use super::{Happening, Lab, index_of};
 
 /// After how many steps the scheduler's counts are compared with the pool's.
 const CHECK_PLACES_EVERY: u64 = 16;
 
+/// What waits for the disk, and what leaves when it is there.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) step: Step,
+    pub(crate) records: Vec<DirectoryRecord>,
+    pub(crate) reply: Option<Reply>,
+}
+
 impl Lab {
     pub(super) fn coordinator_starts(&mut self) {
         self.look_at_the_clock();
-        let mut restored = self.store.restored(self.setting.hosts);
+        let mut restored = self.store.restored();
         let change = restored.begin_generation(self.wall());
         self.copies.began(restored.fences_below);
         self.store.commit(&Step { changes: vec![change], ..Step::default() }, self.calm);
@@ -26,6 +36,7 @@ impl Lab {
         let core = Core::restore(own, self.wall(), self.setting.config.clone(), restored);
         self.witness.check_restored(&core, &self.store);
         self.core = Some(core);
+        self.enrolment.coordinator_starts(self.store.directory().cloned());
         self.commits_from = self.now;
     }
 
@@ -61,11 +72,15 @@ impl Lab {
         if step.changes.is_empty() && step.effects.iter().all(is_ack) {
             return step.effects.into_iter().for_each(|effect| self.carry_out(effect));
         }
+        self.waits_for_the_disk(Pending { step, ..Pending::default() });
+    }
+
+    pub(super) fn waits_for_the_disk(&mut self, pending: Pending) {
         if self.pending.is_empty() {
             let gap = Duration::from_micros(self.rng.random_range(200..6_000));
             self.plan(gap, Happening::Commit(self.life));
         }
-        self.pending.push_back(step);
+        self.pending.push_back(pending);
     }
 
     /// In the order of the changes: of those who wait, each sees the first job's
@@ -101,18 +116,24 @@ impl Lab {
         if self.now < self.commits_from {
             return self.plan_at(self.commits_from, Happening::Commit(self.life));
         }
-        let steps = std::mem::take(&mut self.pending);
-        for step in &steps {
-            self.keep(step);
+        let all = std::mem::take(&mut self.pending);
+        for pending in &all {
+            self.keep(pending);
         }
-        for effect in steps.into_iter().flat_map(|step| step.effects) {
-            self.carry_out(effect);
+        for Pending { step, reply, .. } in all {
+            step.effects.into_iter().for_each(|effect| self.carry_out(effect));
+            if let Some(reply) = reply {
+                self.enrolment_replies(reply);
+            }
         }
     }
 
     /// It is durable.
-    fn keep(&mut self, step: &Step) {
+    fn keep(&mut self, Pending { step, records, .. }: &Pending) {
         self.store.commit(step, self.calm);
+        for record in records {
+            self.store.record(record.clone());
+        }
         for change in &step.changes {
             if let Change::FencesReserved { below } = change {
                 self.copies.began(*below);
@@ -133,7 +154,8 @@ impl Lab {
         }
         let steps = std::mem::take(&mut self.pending);
         let kept = (0..steps.len()).filter(|at| (*at as f64) < kept * steps.len() as f64).count();
-        steps.iter().take(kept).for_each(|step| self.keep(step));
+        steps.iter().take(kept).for_each(|pending| self.keep(pending));
+        self.enrolment.coordinator_dies();
         self.usage.coordinator_dies();
         self.collector_is_cut();
         for link in self.wires.keys().copied().collect::<Vec<_>>() {

@@ -16,6 +16,9 @@ pub enum Invariant {
     AcknowledgedDurable,
     /// Of two machines with one identity, one speaks: the first, as long as it is heard.
     OneSpeaker,
+    /// A token lets one key in, once; what is revoked stays out; and a number is one
+    /// workstation's.
+    Admission,
     /// Usage numbers have no gap and no repeat.
     UsageSequence,
     /// What ranks ask is answered once, and a task is accepted once.
@@ -41,12 +44,13 @@ thread_local! {
 }
 
 impl Invariant {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::OwnerFirst,
         Self::OneAttempt,
         Self::AcceptedOnce,
         Self::AcknowledgedDurable,
         Self::OneSpeaker,
+        Self::Admission,
         Self::UsageSequence,
         Self::RankOrder,
         Self::LentOnce,
@@ -64,6 +68,7 @@ impl Invariant {
             Self::AcceptedOnce => "accepted-once",
             Self::AcknowledgedDurable => "acknowledged-durable",
             Self::OneSpeaker => "one-speaker",
+            Self::Admission => "admission",
             Self::UsageSequence => "usage-sequence",
             Self::RankOrder => "rank-order",
             Self::LentOnce => "lent-once",

@@ -17,6 +17,7 @@ mod container;
 mod coordinator;
 mod copies;
 mod cuts;
+mod enrolment;
 mod history;
 mod host;
 mod hosts;
@@ -48,15 +49,17 @@ use gleaner_common::job::Outcome;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame};
-use gleaner_coordinator_core::{Core, Event, Link, Step};
+use gleaner_coordinator_core::{Core, Event, Link};
 use gleaner_program_core::address::Snapshot;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use self::agenda::Agenda;
 use self::clock::Clock;
+use self::coordinator::Pending;
 use self::copies::Copies;
 use self::cuts::Cuts;
+use self::enrolment::{Enrolment, Enrols};
 use self::history::History;
 use self::host::Host;
 use self::hosts::{HOSTS_MAX, Hosts, Wakes};
@@ -115,6 +118,7 @@ pub(crate) enum Happening {
     Submit,
     Cancel,
     Usage(OnTheWay),
+    Enrols(Enrols),
     /// In this weather.
     Trouble(Trouble, u64),
 }
@@ -196,13 +200,14 @@ pub struct Lab {
     /// The coordinator's lives are counted.
     life: u64,
     store: Store,
-    pending: VecDeque<Step>,
+    pending: VecDeque<Pending>,
     commits_from: Moment,
     witness: Witness,
     cuts: Cuts,
     copies: Copies,
     twins: Twins,
     usage: Usage,
+    enrolment: Enrolment,
     /// Guests on their way, by their carriers' numbers.
     streams: BTreeMap<u64, Stream>,
     /// The next number of a keeper, a process or a carrier.
@@ -241,6 +246,8 @@ impl Lab {
         let mut hosts: Vec<Host> = (1..=setting.hosts).map(&mut host).collect();
         let twins = Twins::new(seed, &setting, &mut hosts);
         let usage = Usage::new(seed, &setting);
+        let enrolment = Enrolment::new(seed, &setting);
+        let store = Store::new(setting.hosts);
         let mut lab = Self {
             witness: Witness::new(setting.check_all_every),
             setting,
@@ -258,13 +265,14 @@ impl Lab {
             serials: 0,
             core: None,
             life: 0,
-            store: Store::default(),
+            store,
             pending: VecDeque::new(),
             commits_from: Moment::ZERO,
             cuts: Cuts::default(),
             copies: Copies::default(),
             twins,
             usage,
+            enrolment,
             streams: BTreeMap::new(),
             numbers: 0,
             images: 0,
@@ -282,6 +290,7 @@ impl Lab {
         };
         lab.plan(Duration::ZERO, Happening::CoordinatorStarts);
         lab.plan(Duration::ZERO, Happening::Usage(OnTheWay::CollectorStarts));
+        lab.newcomers_come();
         for id in 1..=lab.setting.hosts {
             lab.plan(Duration::from_millis(u64::from(id)), Happening::AgentStarts(id));
         }
@@ -473,6 +482,7 @@ impl Lab {
             Happening::Submit => self.submit(),
             Happening::Cancel => self.cancel(),
             Happening::Usage(what) => self.usage_on_the_way(what),
+            Happening::Enrols(what) => self.enrols(what),
             Happening::Trouble(trouble, of) if of == self.weather => self.trouble(trouble),
             Happening::Commit(_) | Happening::Trouble(..) => {}
         }

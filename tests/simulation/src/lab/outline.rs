@@ -47,6 +47,9 @@ pub struct Outline {
     pub restored: u64,
     /// How often one of two machines with one identity was refused.
     pub refused: u64,
+    /// How many newcomers were let in, and how many taken out.
+    pub let_in: u64,
+    pub taken_out: u64,
     /// Usage records that are with the collector.
     pub records: usize,
     /// Steps, and the whole history as one number.
@@ -76,6 +79,8 @@ impl Outline {
             outvoted: lab.store.outvoted(),
             restored: lab.copies.restored,
             refused: lab.twins.refused,
+            let_in: lab.enrolment.counts.0,
+            taken_out: lab.enrolment.counts.1,
             records: lab.usage.kept,
             steps: lab.history.steps,
             history: lab.history.hash(),

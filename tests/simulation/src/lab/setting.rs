@@ -88,6 +88,8 @@ pub struct Setting {
     pub black_holes: u32,
     /// How many of the jobs ask for two cores or for memory.
     pub large: f64,
+    /// How many machines there are that only enrol, have their keys replaced and go.
+    pub newcomers: u32,
     /// How many users submit.
     pub users: u32,
     /// Where a disk's older copy comes back, it is the collector's; and otherwise an
@@ -137,6 +139,7 @@ impl Default for Setting {
             crowd: None,
             black_holes: 0,
             large: 0.0,
+            newcomers: 0,
             users: 1,
             collector_goes_back: false,
             without: BTreeSet::new(),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::wire::Finished;
+use gleaner_coordinator_core::directory::{Directory, DirectoryRecord, Key};
 use gleaner_coordinator_core::outlook::LearnedRecord;
 use gleaner_coordinator_core::{
     AttemptRecord, Change, JobProgress, JobRecord, ProgramEvent, ReplicaRecord, Restored, Step,
@@ -17,10 +18,18 @@ use gleaner_coordinator_core::{
 use super::invariant::holds;
 
 /// As `glean coordinator restore` leaves them out.
-const JOBS_LEFT_OUT: u32 = 1_000;
+const NUMBERS_LEFT_OUT: u32 = 1_000;
 
 /// A subprogram, and which of its replicas.
 type Run = (SubprogramId, u8);
+
+/// What a row of the directory is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Row {
+    Workstation(WorkstationId),
+    Identity(Key),
+    Token(Key),
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
@@ -46,9 +55,39 @@ pub(crate) struct Store {
     went_back: bool,
     /// Numbers of jobs up to this one are left out.
     left_out: Option<JobId>,
+    /// Who is enrolled.
+    directory: BTreeMap<Row, DirectoryRecord>,
 }
 
 impl Store {
+    /// Of a lab with so many hosts, which are enrolled.
+    pub(crate) fn new(hosts: u32) -> Self {
+        let mut store = Self::default();
+        for id in 1..=hosts {
+            let (workstation, name) = (WorkstationId(id), format!("host{id}"));
+            store.record(DirectoryRecord::Workstation { workstation, name });
+        }
+        store
+    }
+
+    pub(crate) fn record(&mut self, record: DirectoryRecord) {
+        let row = match &record {
+            DirectoryRecord::Workstation { workstation, .. }
+            | DirectoryRecord::WorkstationRemoved { workstation } => Row::Workstation(*workstation),
+            DirectoryRecord::Identity { key, .. } => Row::Identity(key.clone()),
+            DirectoryRecord::Token { key, .. } => Row::Token(key.clone()),
+            DirectoryRecord::IdentityForgotten { key } => {
+                self.directory.remove(&Row::Identity(key.clone()));
+                return;
+            }
+        };
+        self.directory.insert(row, record);
+    }
+
+    pub(crate) fn directory(&self) -> impl Iterator<Item = &DirectoryRecord> {
+        self.directory.values()
+    }
+
     pub(crate) fn commit(&mut self, step: &Step, calm: bool) {
         for change in &step.changes {
             if let Change::Attempt(AttemptRecord { end: Some((_, how)), .. }) = change {
@@ -145,14 +184,25 @@ impl Store {
         }
     }
 
+    fn last_numbers(&self) -> (u32, u32) {
+        let job = self.jobs.keys().next_back().copied().max(self.left_out);
+        let workstations = self.directory.values().filter_map(DirectoryRecord::workstation);
+        (job.map_or(0, |job| job.0), workstations.max().map_or(0, |number| number.0))
+    }
+
     pub(crate) fn is_marked(&self) -> bool {
         self.went_back
     }
 
-    /// As a restored backup is marked.
-    pub(crate) fn mark(&mut self) {
-        let last = self.jobs.keys().next_back().map_or(0, |job| job.0);
-        (self.went_back, self.left_out) = (true, Some(JobId(last + JOBS_LEFT_OUT)));
+    /// As a restored backup is marked that takes the place of another store.
+    pub(crate) fn mark(&mut self, later: &Self) {
+        let (own, theirs) = (self.last_numbers(), later.last_numbers());
+        let (job, workstation) = (own.0.max(theirs.0), own.1.max(theirs.1));
+        (self.went_back, self.left_out) = (true, Some(JobId(job + NUMBERS_LEFT_OUT)));
+        let mut directory = Directory::restore(self.directory.values().cloned());
+        for record in directory.become_copy(WorkstationId(workstation + NUMBERS_LEFT_OUT)) {
+            self.record(record);
+        }
     }
 
     fn progress(&mut self, progress: &JobProgress) {
@@ -250,10 +300,19 @@ impl Store {
     }
 
     /// What a new life of the core starts from.
-    pub(crate) fn restored(&self, hosts: u32) -> Restored {
+    pub(crate) fn restored(&self) -> Restored {
         let running = |job: &JobId| self.jobs[job].progress.state == JobState::Running;
         Restored {
-            workstations: (1..=hosts).map(|id| (WorkstationId(id), format!("host{id}"))).collect(),
+            workstations: self
+                .directory
+                .values()
+                .filter_map(|record| {
+                    let DirectoryRecord::Workstation { workstation, name } = record else {
+                        return None;
+                    };
+                    Some((*workstation, name.clone()))
+                })
+                .collect(),
             jobs: self.jobs.values().filter(|job| running(&job.job)).cloned().collect(),
             subprograms: self
                 .subprograms
