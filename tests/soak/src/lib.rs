@@ -17,6 +17,7 @@
 
 pub mod growth;
 pub mod jobs;
+pub mod jump;
 pub mod proxy;
 pub mod report;
 pub mod run;

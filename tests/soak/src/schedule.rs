@@ -72,6 +72,8 @@ pub enum Fault {
     Backup,
     /// The coordinator is killed, goes back to the last backup, and starts after so long.
     Restore(Duration),
+    /// The process's wall clock is so many seconds wrong, and right after so long.
+    Jump(Victim, i64, Duration),
 }
 
 impl Fault {
@@ -109,6 +111,9 @@ impl Fault {
             Self::Address(_) => "change of address",
             Self::Backup => "backup",
             Self::Restore(_) => "restored from a backup",
+            Self::Jump(Victim::Coordinator, ..) => "clock jumps: coordinator",
+            Self::Jump(Victim::Collector, ..) => "clock jumps: collector",
+            Self::Jump(..) => "clock jumps: worker",
         }
     }
 }
@@ -135,6 +140,9 @@ const STOPPED_S: (f64, f64) = (0.1, 15.0);
 /// How long all else lasts: from less than a heartbeat to three leases.
 const LASTS_S: (f64, f64) = (0.2, 10.0);
 
+/// How many seconds a clock is wrong: up to two days.
+const JUMP_S: (f64, f64) = (1.0, 172_800.0);
+
 /// Until somebody who died is started again.
 const BACK_S: (f64, f64) = (0.05, 4.0);
 
@@ -155,7 +163,8 @@ impl Schedule {
         match self.random.random_range(0..100) {
             0..26 => self.kill(host),
             26..40 => self.stop(host),
-            40..48 => Fault::Cut(host, lasts),
+            40..45 => Fault::Cut(host, lasts),
+            45..48 => self.jump(host),
             48..52 => Fault::Flap(host, self.random.random_range(2..6), lasts / 10),
             52..60 if self.random.random() => Fault::OneWay(host, Way::ToCoordinator, lasts),
             52..60 => Fault::OneWay(host, Way::FromCoordinator, lasts),
@@ -197,6 +206,17 @@ impl Schedule {
             _ => Victim::Coordinator,
         };
         Fault::Stop(victim, lasts)
+    }
+
+    fn jump(&mut self, host: usize) -> Fault {
+        let (far, lasts) = (self.span(JUMP_S).as_secs().cast_signed(), self.span(STOPPED_S));
+        let seconds = if self.random.random() { far } else { -far };
+        let victim = match self.random.random_range(0..4) {
+            0..2 => Victim::Worker(host),
+            2 => Victim::Coordinator,
+            _ => Victim::Collector,
+        };
+        Fault::Jump(victim, seconds, lasts)
     }
 
     fn disk(&mut self, host: usize) -> Disk {
@@ -248,7 +268,7 @@ mod tests {
     fn a_thousand_faults_are_of_every_kind_and_hit_every_host() {
         let faults: Vec<_> = Schedule::new(1, 4).take(1_000).map(|(_, fault)| fault).collect();
         let kinds: BTreeSet<_> = faults.iter().map(Fault::kind).collect();
-        assert_eq!(kinds.len(), 25, "{kinds:?}");
+        assert_eq!(kinds.len(), 28, "{kinds:?}");
         let cut = faults
             .iter()
             .filter_map(|it| if let Fault::Cut(host, _) = it { Some(host) } else { None });

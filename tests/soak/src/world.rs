@@ -21,6 +21,7 @@ use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::growth::{Lives, Taken, worker};
+use crate::jump::{self, set_wrong};
 use crate::proxy::Proxy;
 use crate::schedule::{Disk, Fault, Victim, Way, Weather};
 use crate::user::User;
@@ -47,6 +48,8 @@ enum Later {
     Free(Disk),
     Key(usize, u8),
     Undrain(usize),
+    /// Its clock is right again.
+    SetRight(u32),
 }
 
 /// The lab, and what is under way.
@@ -57,6 +60,8 @@ pub struct World {
     pub user: User,
     later: BTreeMap<(Moment, u64), Later>,
     laters: u64,
+    /// Can clocks be made to jump here?
+    jumps: bool,
     /// When the last backup was begun.
     saved: Option<Moment>,
     /// Links that are down, or work one way only.
@@ -84,6 +89,7 @@ impl World {
             user,
             later: BTreeMap::new(),
             laters: 0,
+            jumps: jump::missing().is_none(),
             saved: None,
             cut: BTreeSet::new(),
             random: StdRng::seed_from_u64(seed),
@@ -180,6 +186,7 @@ impl World {
             Fault::Address(host) => self.change_address(host)?,
             Fault::Backup => self.back_up()?,
             Fault::Restore(back) => self.go_back(back)?,
+            Fault::Jump(victim, seconds, span) => self.jump(victim, seconds, span),
         };
         self.note(&format!("{}{fault:?}", if done { "" } else { "nothing to hit: " }));
         Ok(done)
@@ -222,6 +229,8 @@ impl World {
                 }
             }
             Later::Undrain(host) => self.drain(host, false, false),
+            // Who has died meanwhile has no clock any more.
+            Later::SetRight(pid) => drop(set_wrong(pid, 0)),
         }
         Ok(())
     }
@@ -271,6 +280,16 @@ impl World {
             self.hung.push((host, from..from + u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
         }
         self.after(span, Later::Continue(handle));
+        done
+    }
+
+    fn jump(&mut self, victim: Victim, seconds: i64, span: Duration) -> bool {
+        let Some(pid) = self.pid(victim).filter(|_| self.jumps) else { return false };
+        // Who dies under it has no clock any more.
+        let done = set_wrong(pid, seconds).unwrap_or(false);
+        if done {
+            self.after(span, Later::SetRight(pid));
+        }
         done
     }
 
