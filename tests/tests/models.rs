@@ -396,7 +396,8 @@ fn model_6_goes_on_where_it_stood_when_its_owner_leaves_first() -> Result<()> {
 fn model_7_spawns_and_leaves_and_its_ranks_go_on_elsewhere() -> Result<()> {
     let Some(lab) = idle_lab(3, 2)? else { return Ok(()) };
     let options = ["--ranks", "1", "--ranks-max", "4", "--spawns", "--on-busy", "migrate"];
-    let own = ["--halvings", "5", "--points", "200000", "--linger", "400"];
+    // Each part computes for longer than it takes to begin, and all of them wait for long.
+    let own = ["--halvings", "5", "--points", "4000000", "--linger", "400"];
     let run = Run::submit(lab, &options, "quadrature", &own)?;
     run.until("it has spawned", |rows| (rows.len() >= 3).then_some(()))?;
     let owners = run.somewhere_else()?;
@@ -421,7 +422,8 @@ fn model_8_spawns_and_leaves_and_goes_on_where_an_owner_leaves() -> Result<()> {
         "--on-busy",
         "suspend then migrate",
     ];
-    let own = ["--halvings", "5", "--points", "200000", "--linger", "400"];
+    // Each part computes for longer than it takes to begin, and all of them wait for long.
+    let own = ["--halvings", "5", "--points", "4000000", "--linger", "400"];
     let run = Run::submit(lab, &options, "quadrature", &own)?;
     run.until("it has spawned", |rows| (rows.len() >= 4).then_some(()))?;
     let owners = run.somewhere_else()?;
