@@ -494,6 +494,7 @@ impl EventLoop {
             LinkEvent::Trouble(line) => self.trouble = line,
             LinkEvent::Asked(asked) => self.answer(asked),
             LinkEvent::Router(event) => self.router_says(event),
+            LinkEvent::RouterDied => self.router_died = true,
         }
         // One after another: an answer must show what came before it.
         self.settle();
@@ -524,7 +525,6 @@ impl EventLoop {
             RouterEvent::Unpacked { fence, done } => {
                 self.guest(fence, guest::Event::Unpacked(done));
             }
-            RouterEvent::Died => self.router_died = true,
         }
     }
 

@@ -9,6 +9,7 @@
 //! sensors ──► occupancy ──► busy / idle ──┬─► guest (one per place) ──► freeze, thaw, kill
 //!               ▲ load                    └─► agent ──► frames, usage records
 //! coordinator ─────────────────────────────► agent ◄── lease
+//! programs' pipes, other agents ───────────► router (of ranks' messages)
 //! ```
 
 pub mod agent;
@@ -17,5 +18,6 @@ mod lease;
 pub mod load;
 pub mod occupancy;
 pub mod room;
+pub mod router;
 pub mod spool;
 pub mod watchdog;

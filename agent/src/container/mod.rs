@@ -26,11 +26,8 @@ use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::guest::{self, Exit, GuestAt, KeeperEvent, Start};
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_common::job::{JobSpec, Limits};
-use gleaner_common::program::{RANKS_MAX, RankOffer};
 use gleaner_common::time::Moment;
 use gleaner_move::{Header, Memory};
-use gleaner_program_core::address::{Rank, Snapshot};
-use gleaner_program_core::endpoint::{Config, LOG_BYTES_MAX};
 use gleaner_shell::clock::Clock;
 use rustix::event::{PollFd, PollFlags};
 
@@ -451,7 +448,7 @@ impl Container {
         if begins {
             let (ours, theirs) = messages::pair().map_err(StartError::Pipes)?;
             guest.theirs = Some(theirs);
-            let begin = start.rank.as_ref().map(|rank| beginning(&start, rank, ours));
+            let begin = start.rank.as_ref().map(|rank| Begin::new(&start, rank, ours));
             answers.commands.extend(begin.map(|begin| RouterCommand::Begin(Box::new(begin))));
         }
         let theirs = guest.theirs.take();
@@ -535,27 +532,4 @@ impl Site {
 
 fn records(spec: &JobSpec) -> bool {
     spec.program.is_some_and(|program| program.record)
-}
-
-/// What the router has to know of a rank that begins.
-fn beginning(start: &Start, offer: &RankOffer, ends: PipeEnds) -> Begin {
-    let program = start.spec.program.unwrap_or_default();
-    Begin {
-        fence: start.at.fence,
-        job: start.subprogram.job,
-        life: offer.life,
-        config: Config {
-            rank: Rank(start.subprogram.index),
-            ranks: offer.ranks,
-            first: Rank(offer.first),
-            members: offer.members,
-            parent: offer.parent.map(Rank),
-            ranks_max: program.ranks_max.max(offer.ranks).clamp(1, RANKS_MAX),
-            log_bytes_max: if guest::may_go_back(&start.spec) { LOG_BYTES_MAX } else { 0 },
-            snapshot: Snapshot(offer.snapshot),
-            floor: offer.floor,
-        },
-        cut: offer.cut,
-        ends,
-    }
 }

@@ -181,6 +181,8 @@ pub(crate) enum LinkEvent {
     Asked(Asked),
     /// The router has something to tell.
     Router(RouterEvent),
+    /// Nobody waits for the ranks any more.
+    RouterDied,
 }
 
 /// The event loop's end.

@@ -49,8 +49,8 @@ async fn keep_open(
     writer.flush().await?;
     let sending = writer.into_stream();
     let _ = sending.set_priority(PRIORITY);
-    let (stream, pieces, waiting) = PeerStream::new();
-    router.deliver(RouterCommand::PeerStreamOpened { at: wanted.at, stream });
+    let (way, pieces, waiting) = PeerStream::new();
+    router.deliver(RouterCommand::PeerStreamOpened { at: wanted.at, way });
     let stopped = sending.stopped();
     tokio::select! {
         // This ends when the connection is lost, even while nothing is to be said.

@@ -11,7 +11,7 @@ use gleaner_shell::pool::Buffer;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
-use super::local_rank::PipeRead;
+use super::PipeRead;
 use super::slabs::Slabs;
 
 /// Pieces from this size on get a slab of their own.

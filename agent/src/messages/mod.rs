@@ -1,10 +1,6 @@
-//! The router: carries the messages of the ranks that run here.
-//!
-//! Each rank has an endpoint here (`gleaner-program-core`), which decides
-//! everything about its messages; the router owns their pipes and their ways to
-//! other agents. The promise: a program that breaks its pipes, floods or does
-//! not read harms nobody but itself, and ranks go on talking whether or not
-//! the coordinator can be reached, wherever there is another way.
+//! What is around the router ([`gleaner_agent_core::router`], which decides
+//! everything about the messages of the ranks that run here): their pipes, the
+//! queues of its ways to other agents, and whose turn it is.
 //!
 //! ```text
 //!   event loop ── Begin, Exited, Dropped ─►┌────────┐◄── Ranks, ToRank, Relayed ── link
@@ -19,232 +15,43 @@
 //! follows at once. Only the event loop leaves its commands and rings, because it must
 //! not wait.
 
-mod imaging;
 mod intake;
-mod local_rank;
-mod moving;
 mod outgoing;
-mod pace;
 mod pipe_watch;
 mod pipes;
-mod program;
-mod router;
-mod saved_states;
+mod rank_pipes;
+mod shell;
 mod slabs;
-mod snapshot;
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use gleaner_agent_core::guest::NoImage;
-use gleaner_common::id::{ContentHash, Fence, JobId, WorkstationId};
-use gleaner_common::program::{Life, RankAt};
-use gleaner_common::reaction::Keep;
+use gleaner_agent_core::router::{self, PipeRead};
+pub(crate) use gleaner_agent_core::router::{Peer, Wanted};
+use gleaner_common::id::{Fence, JobId};
 use gleaner_common::time::Moment;
-use gleaner_program_core::address::{Rank, Snapshot};
-use gleaner_program_core::endpoint::Config;
-use gleaner_program_core::facts::End;
-use gleaner_program_core::wire::Between;
 use gleaner_shell::clock::Clock;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) use self::intake::Intake;
-use self::local_rank::PipeRead;
-pub(crate) use self::outgoing::{Frames, IoRequest, PeerStream, Waiting, Wanted};
+pub(crate) use self::outgoing::{Frames, PeerStream, Waiting};
 use self::pipe_watch::PipeWatch;
 pub(crate) use self::pipe_watch::register;
 pub(crate) use self::pipes::{PipeEnds, pair};
-use self::router::Router;
+pub(crate) use self::shell::RouterShell;
 pub(crate) use self::slabs::Slabs;
-use crate::link::ToEventLoop;
+use crate::link::{LinkEvent, ToEventLoop};
 use crate::moving::KeptImage;
 
-/// Which agent has said something.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
-    /// The one with this name in its certificate.
-    Direct(Arc<str>),
-    /// The one at this workstation, as the coordinator says.
-    Relayed(WorkstationId),
-}
-
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Direct(name) => f.write_str(name),
-            Self::Relayed(at) => at.fmt(f),
-        }
-    }
-}
-
-/// What the router is told.
-#[derive(Debug)]
-pub(crate) enum RouterCommand {
-    /// The coordinator has welcomed us on this connection.
-    Up {
-        session: u64,
-        own: WorkstationId,
-    },
-    Down,
-    /// A rank's process is being started.
-    Begin(Box<Begin>),
-    /// The process has ended, and all it has left running. Answered by
-    /// [`RouterEvent::Settled`].
-    Exited {
-        fence: Fence,
-        end: End,
-        /// The rank stays, and goes elsewhere without it.
-        stays: bool,
-    },
-    /// The attempt is not wanted any more.
-    Dropped(Fence),
-    /// The owner is back: the rank shall return its work. Answered by
-    /// [`RouterEvent::Returned`] if it does.
-    Retreat {
-        fence: Fence,
-        within: Duration,
-    },
-    /// Pack the rank's endpoint: its process stands still. Answered by
-    /// [`RouterEvent::Packed`].
-    Depart {
-        fence: Fence,
-        keep: Keep,
-    },
-    /// A rank that has lost its process gets another, which is given nothing.
-    Again {
-        fence: Fence,
-        ends: PipeEnds,
-    },
-    /// The rank's process stands still for an image. Answered by [`RouterEvent::Emptied`].
-    Image(Fence),
-    /// The image that was wanted, or why there is none. The process goes on
-    /// after this; it stood so long.
-    Imaged {
-        fence: Fence,
-        done: Result<KeptImage, NoImage>,
-        stood: Duration,
-    },
-    /// The rank was packed, and stays; its process goes on after this.
-    Stayed(Fence),
-    /// The rank has gone there, for good.
-    Left {
-        fence: Fence,
-        to: Fence,
-        at: WorkstationId,
-    },
-    /// Take in an endpoint that was packed elsewhere. Answered by
-    /// [`RouterEvent::Unpacked`]; it does nothing before [`RouterCommand::SetGoing`].
-    Arrive(Box<Arrive>),
-    /// The process that was taken in goes on; or a new one, with what is kept of
-    /// it, is being started.
-    SetGoing(Fence),
-    Ranks {
-        job: JobId,
-        life: Life,
-        at: Vec<RankAt>,
-    },
-    ToRank {
-        fence: Fence,
-        life: Life,
-        bytes: Vec<u8>,
-    },
-    /// From another agent, passed on by the coordinator, which knows it.
-    Relayed {
-        from: WorkstationId,
-        bytes: Vec<u8>,
-    },
-    /// From another agent, directly.
-    Packets {
-        from: Peer,
-        frames: Vec<Between>,
-    },
-    /// There is a direct way to another agent.
-    PeerStreamOpened {
-        at: WorkstationId,
-        stream: PeerStream,
-    },
-    /// The direct way is no more, or could not be opened.
-    PeerStreamLost(WorkstationId),
-    /// The rank's part of a snapshot is at the coordinator, or why not.
-    Staged {
-        fence: Fence,
-        snapshot: Snapshot,
-        part: Result<(ContentHash, u64), String>,
-    },
-    /// The part of a snapshot with which a rank begins.
-    Fetched {
-        fence: Fence,
-        part: Result<Vec<u8>, String>,
-    },
-    /// The job is over.
-    Forget(JobId),
-}
-
-/// A rank that begins here.
-#[derive(Debug)]
-pub(crate) struct Begin {
-    pub(crate) fence: Fence,
-    pub(crate) job: JobId,
-    pub(crate) life: Life,
-    pub(crate) config: Config,
-    /// The rank's part of the snapshot that the program goes back to.
-    pub(crate) cut: Option<ContentHash>,
-    pub(crate) ends: PipeEnds,
-}
-
-/// A rank that comes from elsewhere.
-#[derive(Debug)]
-pub(crate) struct Arrive {
-    pub(crate) fence: Fence,
-    pub(crate) job: JobId,
-    pub(crate) life: Life,
-    pub(crate) rank: Rank,
-    pub(crate) keep: Keep,
-    /// As [`RouterEvent::Packed`] gave it.
-    pub(crate) packed: Vec<u8>,
-    /// What its process was made of, if it has gone back to an image.
-    pub(crate) image: Option<KeptImage>,
-    pub(crate) ends: PipeEnds,
-}
-
-/// A rank that leaves.
-#[derive(Debug, Default)]
-pub(crate) struct Packed {
-    /// The rank's endpoint, and what it has saved.
-    pub(crate) bytes: Vec<u8>,
-    /// What it goes back to, if that is an image.
-    pub(crate) image: Option<KeptImage>,
-}
-
-/// What the router tells the event loop.
-#[derive(Debug)]
-pub(crate) enum RouterEvent {
-    /// The rank's program did what it must not: its process must end.
-    Faulted { fence: Fence, what: String },
-    /// All is known now of a process that had ended, and whether its rank is
-    /// here to go elsewhere without it.
-    Settled { fence: Fence, fault: Option<String>, stays: bool },
-    /// The rank has returned its work; its process is about to end.
-    Returned(Fence),
-    /// The rank, or why it cannot leave like this.
-    Packed { fence: Fence, packed: Result<Packed, String> },
-    /// An image of the rank's process is wanted. Answered by
-    /// [`RouterCommand::Imaged`].
-    WantsImage(Fence),
-    /// The rank's pipes are empty, or cannot be.
-    Emptied { fence: Fence, done: Result<(), String> },
-    /// The snapshot that a rank begins with has an image of its process: it is
-    /// to begin from that, as if it had arrived with it. The process that has
-    /// begun ends with these pipes.
-    HasImage { fence: Fence, bytes: Vec<u8>, image: Vec<u8>, ends: PipeEnds },
-    /// What came with a rank is here and in its pipes, or is of no use: why.
-    Unpacked { fence: Fence, done: Result<(), String> },
-    /// Nobody waits for the ranks any more.
-    Died,
-}
+pub(crate) type RouterCommand = router::RouterCommand<RouterShell>;
+pub(crate) type RouterEvent = router::RouterEvent<RouterShell>;
+pub(crate) type IoRequest = router::IoRequest<KeptImage>;
+pub(crate) type Begin = router::Begin<PipeEnds>;
+pub(crate) type Arrive = router::Arrive<RouterShell>;
+pub(crate) type Packed = router::Packed<KeptImage>;
+type Router = router::Router<RouterShell>;
 
 /// The way to the router, from any thread.
 #[derive(Clone, Debug)]
@@ -278,10 +85,11 @@ impl RouterHandle {
     ) -> (Self, Watch) {
         let (commands, received) = channel();
         let waiting = Waiting::default();
-        let outgoing = outgoing::Outgoing::new(frames, requests, waiting.clone());
         let shared = Arc::new_cyclic(|handle| {
-            let router =
-                Router::new(outgoing, PipeWatch::new(runtime, handle.clone()), event_loop.clone());
+            let watch = PipeWatch::new(runtime, handle.clone());
+            let (event_loop, for_router) = (event_loop.clone(), waiting.clone());
+            let shell = RouterShell { frames, requests, waiting: for_router, watch, event_loop };
+            let router = Router::new(shell);
             let locked = Mutex::new(Locked { router, commands: received, asleep_until: None });
             Shared { commands, bell: Notify::new(), locked, waiting }
         });
@@ -303,7 +111,7 @@ impl RouterHandle {
 
     /// Where the messages of a program lie that has ranks here.
     pub(crate) fn slabs(&self, job: JobId) -> Option<Slabs> {
-        self.0.locked().router.programs.get(&job).map(|program| program.slabs.clone())
+        self.0.locked().router.slabs(job).cloned()
     }
 
     /// What is on its way to the coordinator for other agents.
@@ -393,7 +201,7 @@ struct TellsOfItsEnd(ToEventLoop);
 
 impl Drop for TellsOfItsEnd {
     fn drop(&mut self) {
-        self.0.tell(crate::link::LinkEvent::Router(RouterEvent::Died));
+        self.0.tell(LinkEvent::RouterDied);
     }
 }
 

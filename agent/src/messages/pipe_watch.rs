@@ -11,8 +11,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, yield_now};
 
-use super::Shared;
-use super::local_rank::PipeRead;
+use super::{PipeRead, Shared};
 
 #[derive(Clone, Debug)]
 pub(super) struct PipeWatch {

@@ -5,17 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver as PipeRead, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
+use gleaner_agent_core::guest::NoImage;
+use gleaner_common::id::WorkstationId;
+use gleaner_common::program::{Life, RankAt};
+use gleaner_common::reaction::Keep;
 use gleaner_common::wire::AgentFrame;
 use gleaner_program::Communicator;
 use gleaner_program::live::{Live, Pipes};
-use gleaner_program_core::address::{Envelope, Tag};
-use gleaner_program_core::wire::{Ack, Packet, PeerFrame, ToRank};
+use gleaner_program_core::address::{Envelope, Rank, Snapshot, Tag};
+use gleaner_program_core::endpoint::Config;
+use gleaner_program_core::facts::End;
+use gleaner_program_core::wire::{Ack, Between, FromRank, Packet, PeerFrame, ToRank};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
-use crate::link::LinkEvent;
 
 const JOB: JobId = JobId(1);
 const LIFE: Life = Life(1);
@@ -27,6 +33,8 @@ struct Lab {
     told: Vec<PipeRead<LinkEvent>>,
     /// Keeps the ways to the coordinator open.
     _frames: Vec<UnboundedSender<(u64, AgentFrame)>>,
+    /// What ranks have said when they ended.
+    ended: PipeRead<FromRank>,
     over: Arc<AtomicBool>,
     relay: Option<JoinHandle<()>>,
 }
@@ -62,6 +70,7 @@ impl Lab {
             frames.push(sender);
             outgoing.push(receiver);
         }
+        let (says, ended) = channel();
         let over = Arc::new(AtomicBool::new(false));
         let (stop, all) = (Arc::clone(&over), posts.clone());
         let relay = std::thread::spawn(move || {
@@ -74,13 +83,17 @@ impl Lab {
                                 from: WorkstationId(from),
                                 bytes,
                             });
+                        } else if let AgentFrame::FromRank { bytes, .. } = frame
+                            && let Ok(said @ FromRank::Ended { .. }) = postcard::from_bytes(&bytes)
+                        {
+                            let _ = says.send(said);
                         }
                     }
                 }
                 std::thread::yield_now();
             }
         });
-        Self { posts, told, _frames: frames, over, relay: Some(relay) }
+        Self { posts, told, _frames: frames, ended, over, relay: Some(relay) }
     }
 
     /// Where ranks are, for those who ask.
@@ -175,7 +188,7 @@ impl Lab {
 
     /// How many packets wait for the coordinator's word, and how many were forged.
     fn early_and_forged(&self, workstation: u32) -> (usize, u64) {
-        self.handle(workstation).0.locked().router.programs[&JOB].early_and_forged()
+        self.handle(workstation).0.locked().router.early_and_forged(JOB)
     }
 
     /// Stands in for rank 1's event loop while its image is taken.
@@ -450,9 +463,10 @@ fn a_rank_that_leaves_and_moves_before_it_ends_has_left_all_the_same() {
         at: WorkstationId(3),
     });
     lab.places(&[(1, 3, 3)]);
-    let ended = |end| lab.handle(3).0.locked().router.local_ranks[&Fence::of(3)].end(end);
-    assert_eq!(ended(End::ExitCode(0)), End::Left);
-    assert_eq!(ended(End::ExitCode(1)), End::ExitCode(1));
+    let (fence, end) = (Fence::of(3), End::ExitCode(0));
+    lab.handle(3).leave(RouterCommand::Exited { fence, end, stays: false });
+    let ended = lab.ended.recv_timeout(LONG).unwrap();
+    assert!(matches!(ended, FromRank::Ended { end: End::Left, .. }), "{ended:?}");
 }
 
 #[test]

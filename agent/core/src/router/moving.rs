@@ -16,10 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use super::imaging::{Kept, way_back};
 use super::local_rank::LocalRank;
-use super::pipes::PipeEnds;
-use super::router::Router;
 use super::saved_states::States;
-use super::{Arrive, Packed, RouterEvent};
+use super::shell::Shell;
+use super::{Arrive, Packed, Router, RouterEvent};
 
 /// What travels with a rank. It has no version but the endpoint's, which comes first: a
 /// change here, in [`States`] or in a snapshot's `Part` raises that
@@ -32,17 +31,17 @@ pub(super) struct PackedRank {
     pub(super) left: bool,
 }
 
-impl Router {
+impl<S: Shell> Router<S> {
     pub(super) fn depart(&mut self, now: Moment, fence: Fence, keep: Keep) {
         // What the program has written whole is handled, and what follows from
         // it: also that a state is kept.
         while self.read(now, fence, 1) {}
         self.settle(now);
         let packed = self.pack(fence, keep);
-        self.say_to_event_loop(RouterEvent::Packed { fence, packed });
+        self.outgoing.shell.say(RouterEvent::Packed { fence, packed });
     }
 
-    fn pack(&mut self, fence: Fence, keep: Keep) -> Result<Packed, String> {
+    fn pack(&mut self, fence: Fence, keep: Keep) -> Result<Packed<S::Image>, String> {
         let local_rank = self.local_ranks.get_mut(&fence).ok_or("there is no such rank here")?;
         if let Some(fault) = &local_rank.fault {
             return Err(fault.clone());
@@ -67,16 +66,15 @@ impl Router {
 
     pub(super) fn stayed(&mut self, now: Moment, fence: Fence) {
         let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
-        local_rank.refill_pipes(None);
-        local_rank.flush(&self.watch);
+        local_rank.refill_pipes();
         self.handle(now, fence, Event::Stayed);
     }
 
-    pub(super) fn again(&mut self, now: Moment, fence: Fence, ends: PipeEnds) {
+    pub(super) fn again(&mut self, now: Moment, fence: Fence, ends: S::Ends) {
         let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
-        if let Err(error) = local_rank.plug(&self.watch, ends) {
+        if let Err(error) = local_rank.plug(&mut self.outgoing.shell, ends) {
             let rank = local_rank.rank();
-            return self.cannot_watch(fence, rank, &error);
+            return self.cannot_watch(fence, rank, error);
         }
         local_rank.states.interrupted();
         (local_rank.retreated, local_rank.left, local_rank.retreats_within) = (false, false, None);
@@ -93,13 +91,13 @@ impl Router {
         }
     }
 
-    pub(super) fn arrive(&mut self, arrive: Arrive) {
+    pub(super) fn arrive(&mut self, arrive: Arrive<S>) {
         let fence = arrive.fence;
         let done = self.take_in(arrive);
-        self.say_to_event_loop(RouterEvent::Unpacked { fence, done });
+        self.outgoing.shell.say(RouterEvent::Unpacked { fence, done });
     }
 
-    fn take_in(&mut self, arrive: Arrive) -> Result<(), String> {
+    fn take_in(&mut self, arrive: Arrive<S>) -> Result<(), String> {
         let Arrive { fence, job, life, rank, keep, packed, image, ends } = arrive;
         let packed_rank: PackedRank = postcard::from_bytes(&packed)
             .map_err(|error| format!("a rank's packed_rank: {error}"))?;
@@ -126,7 +124,7 @@ impl Router {
             }
             (_, None) | (None, _) => None,
         };
-        local_rank.plug(&self.watch, ends).map_err(|error| error.to_string())?;
+        local_rank.plug(&mut self.outgoing.shell, ends).map_err(|error| error.to_string())?;
         local_rank.states = packed_rank.states;
         local_rank.retreated = packed_rank.retreated && keep == Keep::State;
         local_rank.left = packed_rank.left && keep == Keep::State;
@@ -135,8 +133,8 @@ impl Router {
             local_rank.states.interrupted();
         }
         if keep == Keep::State || local_rank.image.is_some() {
-            local_rank.refill_pipes(Some(rest));
-            local_rank.flush(&self.watch);
+            local_rank.rest = rest;
+            local_rank.refill_pipes();
         }
         self.local_ranks.insert(fence, local_rank);
         Ok(())

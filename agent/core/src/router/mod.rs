@@ -1,10 +1,33 @@
-//! What the router does with what it hears: endpoints and directories decide,
-//! this carries it out.
+//! The router: what an agent does about the messages of the ranks that run here.
+//!
+//! Each rank has an endpoint here (`gleaner-program-core`), which decides
+//! everything about its messages; the router gives it what comes for it, and
+//! carries out what it says. The promise: a program that breaks its pipes, floods
+//! or does not read harms nobody but itself, and ranks go on talking whether or
+//! not the coordinator can be reached, wherever there is another way. Knows
+//! nothing of descriptors, threads or sockets: these are its [`Shell`]'s.
 //!
 //! One turn is: what is due, what has come, then everything that ranks here
 //! say to each other, and last what leaves: into pipes and to other agents.
+//!
+//! ```text
+//!   take, hear, write, wake  ..  settle  ──►  Shell, Pipes, Way  ..  deadline
+//! ```
+
+mod command;
+mod complaints;
+mod imaging;
+mod local_rank;
+mod moving;
+mod outgoing;
+mod pace;
+mod program;
+mod saved_states;
+mod shell;
+mod snapshot;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Display;
 
 use bytes::Bytes;
 use gleaner_common::id::{Fence, JobId, WorkstationId};
@@ -18,14 +41,12 @@ use gleaner_program_core::facts::End;
 use gleaner_program_core::framing::FrameReader;
 use gleaner_program_core::wire::{Begun, Between, FromRank, Packet, PeerFrame, ToRank};
 
-use super::imaging::Imaging;
-use super::local_rank::{LocalRank, PipeRead};
-use super::outgoing::Outgoing;
-use super::pipe_watch::PipeWatch;
-use super::program::Program;
-use super::slabs::Slabs;
-use super::{Begin, Peer, RouterCommand, RouterEvent};
-use crate::link::{LinkEvent, ToEventLoop};
+pub use self::command::{Arrive, Begin, Packed, Peer, RouterCommand, RouterEvent};
+use self::imaging::Imaging;
+use self::local_rank::LocalRank;
+use self::outgoing::Outgoing;
+use self::program::Program;
+pub use self::shell::{Image, IoRequest, Note, PipeRead, Pipes, Shell, Wanted, Way};
 
 /// How much of what comes for ranks that have not begun is held.
 const EARLY_MAX: usize = 4_096;
@@ -34,16 +55,15 @@ const EARLY_MAX: usize = 4_096;
 /// has ended.
 const READS_IN_A_ROW: usize = 4;
 
+/// See the module.
 #[derive(Debug)]
-pub(super) struct Router {
-    pub(super) outgoing: Outgoing,
+pub struct Router<S: Shell> {
+    outgoing: Outgoing<S>,
     own: WorkstationId,
-    pub(super) watch: PipeWatch,
-    pub(super) event_loop: ToEventLoop,
-    pub(super) local_ranks: BTreeMap<Fence, LocalRank>,
-    pub(super) programs: BTreeMap<JobId, Program>,
+    local_ranks: BTreeMap<Fence, LocalRank<S>>,
+    programs: BTreeMap<JobId, Program<S::Slabs>>,
     /// Ranks whose part of a snapshot is being fetched.
-    pub(super) fetching: BTreeMap<Fence, Begin>,
+    fetching: BTreeMap<Fence, Begin<S::Ends>>,
     /// For ranks that were offered and have not begun.
     early: VecDeque<(Fence, Life, ToRank)>,
     /// What ranks here say to each other.
@@ -53,13 +73,11 @@ pub(super) struct Router {
     dirty: Vec<Fence>,
 }
 
-impl Router {
-    pub(super) fn new(outgoing: Outgoing, watch: PipeWatch, event_loop: ToEventLoop) -> Self {
+impl<S: Shell> Router<S> {
+    pub fn new(shell: S) -> Self {
         Self {
-            outgoing,
+            outgoing: Outgoing::new(shell),
             own: WorkstationId(0),
-            watch,
-            event_loop,
             local_ranks: BTreeMap::new(),
             programs: BTreeMap::new(),
             fetching: BTreeMap::new(),
@@ -70,7 +88,28 @@ impl Router {
         }
     }
 
-    pub(super) fn take(&mut self, now: Moment, command: RouterCommand) {
+    pub fn shell(&mut self) -> &mut S {
+        &mut self.outgoing.shell
+    }
+
+    /// Where the messages of a program lie that has ranks here.
+    pub fn slabs(&self, job: JobId) -> Option<&S::Slabs> {
+        self.programs.get(&job).map(|program| &program.slabs)
+    }
+
+    /// Whose attempt this is that is here.
+    pub fn rank(&self, fence: Fence) -> Option<(JobId, Life, Rank)> {
+        self.local_ranks.get(&fence).map(|it| (it.job, it.life, it.rank()))
+    }
+
+    /// How many packets for a program wait for the coordinator's word, and how many
+    /// spoke for a rank that is not where they came from.
+    pub fn early_and_forged(&self, job: JobId) -> (usize, u64) {
+        self.programs.get(&job).map(Program::early_and_forged).unwrap_or_default()
+    }
+
+    /// Does what it is told. What follows is done by [`Self::settle`].
+    pub fn take(&mut self, now: Moment, command: RouterCommand<S>) {
         match command {
             RouterCommand::Up { session, own } => self.up(now, session, own),
             RouterCommand::Down => self.outgoing.down(),
@@ -102,7 +141,7 @@ impl Router {
                     self.between(now, (&from, at), frame);
                 }
             }
-            RouterCommand::PeerStreamOpened { at, stream } => self.outgoing.opened(at, stream),
+            RouterCommand::PeerStreamOpened { at, way } => self.outgoing.opened(at, way),
             RouterCommand::PeerStreamLost(at) => self.peer_stream_lost(now, at),
             RouterCommand::Staged { fence, snapshot, part } => self.staged(fence, snapshot, part),
             RouterCommand::Fetched { fence, part } => self.fetched(now, fence, part),
@@ -112,7 +151,7 @@ impl Router {
 
     // ── the event loop ───────────────────────────────────────────────────────────
 
-    fn begin(&mut self, now: Moment, begin: Begin) {
+    fn begin(&mut self, now: Moment, begin: Begin<S::Ends>) {
         if let Some(hash) = begin.cut {
             return self.begin_with_cut(begin, hash);
         }
@@ -121,25 +160,21 @@ impl Router {
         // A rank of a life that is over: its pipes close, its attempt is cancelled.
         let Some(slabs) = self.enter(job, life, rank, fence) else { return };
         let mut local_rank = LocalRank::new(job, life, Endpoint::new(config, fence), slabs);
-        if let Err(error) = local_rank.plug(&self.watch, ends) {
-            return self.cannot_watch(fence, rank, &error);
+        if let Err(error) = local_rank.plug(&mut self.outgoing.shell, ends) {
+            return self.cannot_watch(fence, rank, error);
         }
         self.local_ranks.insert(fence, local_rank);
         self.is_here(now, job, rank, fence);
         self.hear_early(now, fence);
     }
 
-    pub(super) fn say_to_event_loop(&self, event: RouterEvent) {
-        self.event_loop.tell(LinkEvent::Router(event));
-    }
-
-    pub(super) fn cannot_watch(&self, fence: Fence, rank: Rank, error: &std::io::Error) {
+    fn cannot_watch(&mut self, fence: Fence, rank: Rank, error: impl Display) {
         let what = format!("cannot watch the pipes of {rank}: {error}");
-        self.say_to_event_loop(RouterEvent::Faulted { fence, what });
+        self.outgoing.shell.say(RouterEvent::Faulted { fence, what });
     }
 
     /// What the rank was told before it was here.
-    pub(super) fn hear_early(&mut self, now: Moment, fence: Fence) {
+    fn hear_early(&mut self, now: Moment, fence: Fence) {
         for (of, life, what) in std::mem::take(&mut self.early) {
             if of == fence {
                 self.told(now, fence, life, what);
@@ -151,13 +186,7 @@ impl Router {
 
     /// Makes a rank known as ours, and gives where its program's messages lie.
     /// `None`: its life is over.
-    pub(super) fn enter(
-        &mut self,
-        job: JobId,
-        life: Life,
-        rank: Rank,
-        fence: Fence,
-    ) -> Option<Slabs> {
+    fn enter(&mut self, job: JobId, life: Life, rank: Rank, fence: Fence) -> Option<S::Slabs> {
         let own = self.own;
         let program = self.program(job, life)?;
         program.directory.learn(rank, fence, own);
@@ -169,7 +198,7 @@ impl Router {
     }
 
     /// The program in this life; `None` if it is over.
-    pub(super) fn program(&mut self, job: JobId, life: Life) -> Option<&mut Program> {
+    fn program(&mut self, job: JobId, life: Life) -> Option<&mut Program<S::Slabs>> {
         let own = self.own;
         let known = self.programs.get(&job).map(|program| program.life);
         if known.is_some_and(|known| known > life) {
@@ -183,7 +212,7 @@ impl Router {
     }
 
     /// Tells everybody who had something for the rank that it is here.
-    pub(super) fn is_here(&mut self, now: Moment, job: JobId, rank: Rank, fence: Fence) {
+    fn is_here(&mut self, now: Moment, job: JobId, rank: Rank, fence: Fence) {
         let missed = self.programs.get_mut(&job).map(|it| it.take_missed(rank)).unwrap_or_default();
         for workstation in missed {
             self.outgoing.pass(now, workstation, &Between::Begun(Begun { job, rank, fence }));
@@ -191,7 +220,7 @@ impl Router {
         self.peer_at(job, rank);
     }
 
-    pub(super) fn peer_at(&mut self, job: JobId, rank: Rank) {
+    fn peer_at(&mut self, job: JobId, rank: Rank) {
         let of = self
             .local_ranks
             .iter()
@@ -210,7 +239,7 @@ impl Router {
         while self.read(now, fence, READS_IN_A_ROW) {}
         let Some(local_rank) = self.local_ranks.get_mut(&fence) else {
             let settled = RouterEvent::Settled { fence, fault: None, stays: false };
-            return self.say_to_event_loop(settled);
+            return self.outgoing.shell.say(settled);
         };
         local_rank.unplug();
         let (fault, end) = (local_rank.fault.clone(), local_rank.end(end));
@@ -223,10 +252,10 @@ impl Router {
         if fault.is_none() && !stays {
             self.handle(now, fence, Event::Ended(end));
         }
-        self.say_to_event_loop(RouterEvent::Settled { fence, fault, stays });
+        self.outgoing.shell.say(RouterEvent::Settled { fence, fault, stays });
     }
 
-    pub(super) fn drop_rank(&mut self, fence: Fence) {
+    fn drop_rank(&mut self, fence: Fence) {
         self.early.retain(|(of, ..)| *of != fence);
         self.fetching.remove(&fence);
         let Some(local_rank) = self.local_ranks.remove(&fence) else { return };
@@ -290,7 +319,7 @@ impl Router {
     /// What was on its way there is lost.
     fn peer_stream_lost(&mut self, now: Moment, at: WorkstationId) {
         self.outgoing.lost(now, at);
-        let of = |program: &Program| program.directory.at(at).collect::<Vec<_>>();
+        let of = |program: &Program<S::Slabs>| program.directory.at(at).collect::<Vec<_>>();
         let lost: Vec<_> = self.programs.iter().map(|(job, program)| (*job, of(program))).collect();
         for (job, ranks) in lost {
             for rank in ranks {
@@ -314,7 +343,10 @@ impl Router {
                 }
                 self.early.push_back((fence, life, what));
             }
-            Err(error) => tracing::warn!(%error, "cannot read what a rank is told"),
+            Err(error) => {
+                let error = error.to_string();
+                self.outgoing.shell.note(Note::ToRankUnread { error });
+            }
         }
     }
 
@@ -360,7 +392,10 @@ impl Router {
             match reader.next_frame::<Between>() {
                 Ok(Some(frame)) => self.between(now, (&Peer::Relayed(from), Some(from)), frame),
                 Ok(None) => return,
-                Err(error) => return tracing::warn!(%error, "cannot read what an agent says"),
+                Err(error) => {
+                    let error = error.to_string();
+                    return self.outgoing.shell.note(Note::BetweenUnread { error });
+                }
             }
         }
     }
@@ -369,7 +404,7 @@ impl Router {
         match (frame, from.1) {
             (Between::Packet(packet), _) => self.packet(now, from, packet),
             (Between::Begun(Begun { job, rank, fence }), Some(at)) => {
-                let told = |program: &Program| program.directory.is_at(rank, fence, at);
+                let told = |program: &Program<S::Slabs>| program.directory.is_at(rank, fence, at);
                 if self.programs.get(&job).is_some_and(told) {
                     self.peer_at(job, rank);
                 }
@@ -397,7 +432,11 @@ impl Router {
             }
             (Taken::Early, _) => program.keep_early(peer, packet),
             (Taken::Late, _) => {}
-            (Taken::Forged, _) => program.count_forged(peer, &packet),
+            (Taken::Forged, _) => {
+                let Some(times) = program.count_forged() else { return };
+                let (from, job, rank) = (peer.clone(), packet.job, packet.from);
+                self.outgoing.shell.note(Note::Forged { from, job, rank, times });
+            }
         }
     }
 
@@ -433,7 +472,7 @@ impl Router {
     // ── programs ───────────────────────────────────────────────────────────
 
     /// A rank has written something: reads it, up to what others can wait for.
-    pub(super) fn hear(&mut self, now: Moment, fence: Fence) -> PipeRead {
+    pub fn hear(&mut self, now: Moment, fence: Fence) -> PipeRead {
         let mut heard = PipeRead::Much;
         for _ in 0..READS_IN_A_ROW {
             heard = self.read_once(now, fence);
@@ -446,12 +485,12 @@ impl Router {
     }
 
     /// A rank's pipe has place: it is written with all else that leaves.
-    pub(super) fn write(&mut self, fence: Fence) {
+    pub fn write(&mut self, fence: Fence) {
         self.dirty.push(fence);
     }
 
     /// Reads so often at most. Is there more?
-    pub(super) fn read(&mut self, now: Moment, fence: Fence, times: usize) -> bool {
+    fn read(&mut self, now: Moment, fence: Fence, times: usize) -> bool {
         (0..times).all(|_| matches!(self.read_once(now, fence), PipeRead::Much | PipeRead::Some))
     }
 
@@ -491,10 +530,10 @@ impl Router {
         self.complained(fence, &Complaint::Protocol { rank, what });
     }
 
-    pub(super) fn complained(&mut self, fence: Fence, complaint: &Complaint) {
+    fn complained(&mut self, fence: Fence, complaint: &Complaint) {
         let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
         if !complaint.is_fatal() {
-            if local_rank.complains(complaint) {
+            if local_rank.complaints.adds(complaint) {
                 self.outgoing.tell(fence, local_rank.life, &FromRank::Complain(complaint.clone()));
             }
             return;
@@ -502,14 +541,14 @@ impl Router {
         if local_rank.fault.is_none() {
             let what = complaint.to_string();
             local_rank.fault = Some(what.clone());
-            self.event_loop.tell(LinkEvent::Router(RouterEvent::Faulted { fence, what }));
+            self.outgoing.shell.say(RouterEvent::Faulted { fence, what });
         }
         // What it was told last is why.
-        local_rank.flush(&self.watch);
+        local_rank.flush();
         local_rank.unplug();
     }
 
-    pub(super) fn handle(&mut self, now: Moment, fence: Fence, event: Event) {
+    fn handle(&mut self, now: Moment, fence: Fence, event: Event) {
         let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
         let mut effects = std::mem::take(&mut self.effects);
         local_rank.endpoint.handle(now, event, &mut effects);
@@ -547,7 +586,7 @@ impl Router {
                 Effect::Complain(complaint) => self.complained(fence, &complaint),
                 Effect::Retreated => {
                     local_rank.retreated = true;
-                    self.say_to_event_loop(RouterEvent::Returned(fence));
+                    self.outgoing.shell.say(RouterEvent::Returned(fence));
                 }
                 Effect::Ended { end, snapshot, sent } => {
                     self.say(fence, FromRank::Ended { end, snapshot, sent });
@@ -565,7 +604,7 @@ impl Router {
                 Effect::TakeImage => {
                     if local_rank.imaging == Imaging::Nothing {
                         local_rank.imaging = Imaging::Wanted;
-                        self.say_to_event_loop(RouterEvent::WantsImage(fence));
+                        self.outgoing.shell.say(RouterEvent::WantsImage(fence));
                     }
                 }
             }
@@ -581,12 +620,13 @@ impl Router {
 
     // ── time ───────────────────────────────────────────────────────────────
 
-    pub(super) fn deadline(&self) -> Option<Moment> {
+    /// When [`Self::wake`] is due. Ask again after every turn.
+    pub fn deadline(&self) -> Option<Moment> {
         self.local_ranks.values().filter_map(LocalRank::deadline).min()
     }
 
-    pub(super) fn wake(&mut self, now: Moment) {
-        let due = |local_rank: &LocalRank| local_rank.deadline().is_some_and(|at| at <= now);
+    pub fn wake(&mut self, now: Moment) {
+        let due = |local_rank: &LocalRank<S>| local_rank.deadline().is_some_and(|at| at <= now);
         let due: Vec<Fence> = self
             .local_ranks
             .iter()
@@ -609,15 +649,18 @@ impl Router {
     }
 
     /// What ranks say to each other, until all is said; then what leaves.
-    pub(super) fn settle(&mut self, now: Moment) {
+    pub fn settle(&mut self, now: Moment) {
         while let Some((fence, event)) = self.todo.pop_front() {
             self.handle(now, fence, event);
         }
         for fence in std::mem::take(&mut self.dirty) {
             if let Some(local_rank) = self.local_ranks.get_mut(&fence) {
-                local_rank.flush(&self.watch);
+                local_rank.flush();
             }
         }
         self.outgoing.flush(now);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,10 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::imaging::{Kept, way_back};
 use super::local_rank::LocalRank;
 use super::moving::PackedRank;
-use super::outgoing::IoRequest;
-use super::router::Router;
 use super::saved_states::STATES_BYTES_MAX;
-use super::{Begin, RouterEvent};
+use super::shell::{Image as _, IoRequest, Note, Shell};
+use super::{Begin, Router, RouterEvent};
 
 /// The biggest image that is part of a snapshot: as much as a rank may save.
 const IMAGE_BYTES_MAX: u64 = STATES_BYTES_MAX as u64;
@@ -31,7 +30,7 @@ struct Part {
     rest: Option<PipeRest>,
 }
 
-impl Router {
+impl<S: Shell> Router<S> {
     /// The rank's part of a snapshot, to be staged.
     pub(super) fn cut(
         &mut self,
@@ -46,7 +45,7 @@ impl Router {
             Ok(kept) => kept,
             Err(because) => return self.no_cut(fence, snapshot, because),
         };
-        let bytes = kept.as_ref().map_or(0, |kept| kept.image.bytes);
+        let bytes = kept.as_ref().map_or(0, |kept| kept.image.bytes());
         if bytes > IMAGE_BYTES_MAX {
             let (bytes, most) = (spoken_size(bytes), spoken_size(IMAGE_BYTES_MAX));
             let because = format!("its image takes {bytes}: at most {most} are saved");
@@ -58,7 +57,7 @@ impl Router {
         match postcard::to_stdvec(&Part { packed_rank, rest }) {
             Ok(bytes) => {
                 let bytes = bytes.into();
-                self.outgoing.have(IoRequest::Stage { fence, snapshot, bytes, image });
+                self.outgoing.shell.have(IoRequest::Stage { fence, snapshot, bytes, image });
             }
             Err(error) => self.no_cut(fence, snapshot, error.to_string()),
         }
@@ -91,10 +90,10 @@ impl Router {
     // ── going back ─────────────────────────────────────────────────────────
 
     /// The process may say Hello meanwhile: its pipes are not read before.
-    pub(super) fn begin_with_cut(&mut self, begin: Begin, hash: ContentHash) {
+    pub(super) fn begin_with_cut(&mut self, begin: Begin<S::Ends>, hash: ContentHash) {
         let fence = begin.fence;
         self.fetching.insert(fence, begin);
-        self.outgoing.have(IoRequest::Fetch { fence, hash });
+        self.outgoing.shell.have(IoRequest::Fetch { fence, hash });
     }
 
     pub(super) fn fetched(&mut self, now: Moment, fence: Fence, part: Result<Vec<u8>, String>) {
@@ -102,11 +101,11 @@ impl Router {
         let rank = begin.config.rank;
         if let Err(error) = part.and_then(|part| self.go_back(now, begin, &part)) {
             // With its pipes closed its process ends, and the program with it.
-            tracing::warn!(%rank, %error, "a rank cannot go back to its snapshot");
+            self.outgoing.shell.note(Note::NotBack { rank, error });
         }
     }
 
-    fn go_back(&mut self, now: Moment, begin: Begin, part: &[u8]) -> Result<(), String> {
+    fn go_back(&mut self, now: Moment, begin: Begin<S::Ends>, part: &[u8]) -> Result<(), String> {
         let Begin { fence, job, life, config, ends, .. } = begin;
         let (Part { packed_rank: part, rest }, image) =
             postcard::take_from_bytes(part).map_err(|error| error.to_string())?;
@@ -119,13 +118,13 @@ impl Router {
             let endpoint = Bytes::from(endpoint.pack(&rest));
             let bytes = postcard::to_stdvec(&PackedRank { endpoint, ..part });
             let (bytes, image) = (bytes.map_err(|error| error.to_string())?, image.to_vec());
-            self.say_to_event_loop(RouterEvent::HasImage { fence, bytes, image, ends });
+            self.outgoing.shell.say(RouterEvent::HasImage { fence, bytes, image, ends });
             return Ok(());
         }
         let Some(slabs) = self.enter(job, life, config.rank, fence) else { return Ok(()) };
         let mut local_rank = LocalRank::new(job, life, endpoint, slabs);
         local_rank.states = part.states;
-        local_rank.plug(&self.watch, ends).map_err(|error| error.to_string())?;
+        local_rank.plug(&mut self.outgoing.shell, ends).map_err(|error| error.to_string())?;
         self.local_ranks.insert(fence, local_rank);
         self.handle(now, fence, Event::Arrived);
         self.handle(now, fence, Event::RolledBack(Back::Process));

@@ -9,7 +9,6 @@ use gleaner_program_core::directory::Directory;
 use gleaner_program_core::wire::Packet;
 
 use super::Peer;
-use super::slabs::Slabs;
 
 /// The most workstations that are told when a rank begins for which they had
 /// something already.
@@ -22,7 +21,7 @@ const EARLY_MAX: usize = 256;
 const EARLY_OF_ONE_MAX: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct Program<L> {
     pub(super) life: Life,
     pub(super) directory: Directory,
     /// The ranks here, by their attempts.
@@ -34,10 +33,10 @@ pub(super) struct Program {
     /// How many packets spoke for a rank of another.
     forged: u64,
     /// Where its messages lie.
-    pub(super) slabs: Slabs,
+    pub(super) slabs: L,
 }
 
-impl Program {
+impl<L: Default> Program<L> {
     pub(super) fn new(life: Life, own: WorkstationId) -> Self {
         Self {
             life,
@@ -46,7 +45,7 @@ impl Program {
             missed: BTreeSet::new(),
             early: vec![],
             forged: 0,
-            slabs: Slabs::default(),
+            slabs: L::default(),
         }
     }
 
@@ -71,7 +70,7 @@ impl Program {
         }
     }
 
-    #[cfg(test)]
+    /// How many packets wait, and how many spoke for a rank of another.
     pub(super) fn early_and_forged(&self) -> (usize, u64) {
         (self.early.len(), self.forged)
     }
@@ -81,12 +80,10 @@ impl Program {
         std::mem::take(&mut self.early)
     }
 
-    /// Says now and then that somebody speaks for a rank of another.
-    pub(super) fn count_forged(&mut self, from: &Peer, packet: &Packet) {
+    /// Somebody speaks for a rank of another: how often by now, if that is to be
+    /// said. It is said now and then.
+    pub(super) fn count_forged(&mut self) -> Option<u64> {
         self.forged += 1;
-        if self.forged.is_power_of_two() {
-            let (job, rank, times) = (packet.job, packet.from, self.forged);
-            tracing::warn!(%from, %job, %rank, times, "an agent speaks for a rank that is not there");
-        }
+        Some(self.forged).filter(|times| times.is_power_of_two())
     }
 }

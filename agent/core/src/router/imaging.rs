@@ -10,25 +10,24 @@
 
 use std::time::Duration;
 
-use gleaner_agent_core::guest::NoImage;
 use gleaner_common::id::Fence;
 use gleaner_common::time::Moment;
 use gleaner_program_core::address::Boundary;
 use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::endpoint::{Back, Event, PipeRest};
 
-use super::RouterEvent;
 use super::local_rank::LocalRank;
-use super::router::Router;
-use crate::moving::KeptImage;
+use super::shell::{Note, Shell};
+use super::{Router, RouterEvent};
+use crate::guest::NoImage;
 
 /// An image to go back to.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct Kept<I> {
     pub(super) boundary: Boundary,
     /// What was in the pipes then.
     pub(super) rest: PipeRest,
-    pub(super) image: KeptImage,
+    pub(super) image: I,
 }
 
 /// What is about an image.
@@ -41,7 +40,7 @@ pub(super) enum Imaging {
     Begun(Boundary, PipeRest),
 }
 
-impl Router {
+impl<S: Shell> Router<S> {
     /// The process stands still.
     pub(super) fn begin_image(&mut self, now: Moment, fence: Fence) {
         // What the program has written whole is handled, and what follows from
@@ -52,7 +51,7 @@ impl Router {
         if done.is_ok() {
             self.handle(now, fence, Event::ImageBegun);
         }
-        self.say_to_event_loop(RouterEvent::Emptied { fence, done });
+        self.outgoing.shell.say(RouterEvent::Emptied { fence, done });
     }
 
     fn empty_for_image(&mut self, fence: Fence) -> Result<(), String> {
@@ -63,8 +62,7 @@ impl Router {
         let rest = local_rank.empty_pipes().map_err(|error| error.to_string())?.clone();
         local_rank.imaging = Imaging::Begun(local_rank.endpoint.next_boundary(), rest);
         // The process that is here reads it all the same, before what is newer.
-        local_rank.refill_pipes(None);
-        local_rank.flush(&self.watch);
+        local_rank.refill_pipes();
         Ok(())
     }
 
@@ -73,7 +71,7 @@ impl Router {
         &mut self,
         now: Moment,
         fence: Fence,
-        done: Result<KeptImage, NoImage>,
+        done: Result<S::Image, NoImage>,
         stood: Duration,
     ) {
         let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
@@ -92,7 +90,7 @@ impl Router {
                 if way_back(local_rank).is_err() {
                     local_rank.image = before;
                 } else if before.is_none() {
-                    tracing::info!("{} can go back to an image", local_rank.rank());
+                    self.outgoing.shell.note(Note::HasWayBack(local_rank.rank()));
                 }
             }
             Err(NoImage::NotNow) => {
@@ -129,7 +127,9 @@ impl Router {
 }
 
 /// How the rank goes back: to an image, or with what it has saved.
-pub(super) fn way_back(local_rank: &LocalRank) -> Result<Option<Kept>, String> {
+pub(super) fn way_back<S: Shell>(
+    local_rank: &LocalRank<S>,
+) -> Result<Option<Kept<S::Image>>, String> {
     let rank = local_rank.rank();
     match local_rank.endpoint.way_back() {
         Some((_, Back::Process | Back::Nothing)) => Ok(None),
