@@ -472,9 +472,10 @@ impl Core {
     /// Programs that know more than the store begin again.
     fn renew_outdated(&mut self, draft: &mut Draft) {
         for (id, why) in std::mem::take(&mut self.outdated) {
+            let generation = self.fences.floor().generation;
             let program = self.jobs.get_mut(&id).and_then(|job| job.program.as_mut());
             if let Some(program) = program.filter(|_| why == Outdated::WentBack) {
-                program.leave_lives_out();
+                program.leave_lives_out(generation);
             }
             self.begin_again(draft, id, why.why(), false);
         }

@@ -22,6 +22,7 @@ use gleaner_common::job::JobSpec;
 use gleaner_common::report::{JobState, JobSummary, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::Finished;
+use gleaner_program_core::address::Rank;
 
 use crate::needs::Needs;
 use crate::pool::AHEAD;
@@ -481,6 +482,11 @@ impl Job {
     /// A rank has ended; its program has not.
     pub(crate) fn end_rank(&mut self, position: Position, history: History) {
         self.ended_ranks.insert(position, history);
+    }
+
+    /// The ranks of which it is known what they have come to.
+    pub(crate) fn finished_ranks(&self) -> BTreeSet<Rank> {
+        self.ended_ranks.keys().map(|position| Rank(*position)).collect()
     }
 
     /// A subprogram goes on as another attempt, elsewhere.

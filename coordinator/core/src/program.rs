@@ -17,7 +17,7 @@ mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gleaner_common::id::{ContentHash, Fence};
+use gleaner_common::id::{ContentHash, Fence, Generation};
 use gleaner_common::program::{Life, ProgramSpec};
 use gleaner_common::time::Moment;
 use gleaner_program_core::address::{Rank, Request, Snapshot};
@@ -35,7 +35,8 @@ use waits::Waits;
 
 use crate::negotiation::{Clock, Negotiations};
 
-/// A program whose store went back in time may have begun again so often since.
+/// A program whose store went back in time may have begun again so often since, where
+/// no clock says more.
 const LIVES_LEFT_OUT: u32 = 1_000;
 
 /// What is to be done, in this order.
@@ -401,17 +402,27 @@ impl Program {
     }
 
     /// What the store does not know may have gone on in later lives, whose ranks are
-    /// still about: their numbers are left out.
-    pub(crate) fn leave_lives_out(&mut self) {
-        self.life = Life(self.life.0.saturating_add(LIVES_LEFT_OUT));
+    /// still about: their numbers are left out. A generation is of its second, and
+    /// programs do not begin again as often: so it is beyond the lives of all selves of
+    /// the store, also if the same copy comes back twice.
+    pub(crate) fn leave_lives_out(&mut self, generation: Generation) {
+        let is_beyond = generation.0 > self.life.0;
+        let beyond = self.life.0.saturating_add(LIVES_LEFT_OUT);
+        self.life = Life(if is_beyond { generation.0 } else { beyond });
     }
 
     /// The program begins a new life, at its last whole snapshot or at its
-    /// start.
-    pub(crate) fn begin_again(&mut self, now: Moment, floor: Fence, counts: bool) {
+    /// start. `finished`: the ranks that need not begin again, if they had ended there.
+    pub(crate) fn begin_again(
+        &mut self,
+        now: Moment,
+        floor: Fence,
+        counts: bool,
+        finished: &BTreeSet<Rank>,
+    ) {
         self.drop_parts();
         self.abandon_negotiations();
-        let state = self.past.again(floor, counts);
+        let state = self.past.again(floor, counts, finished);
         let life = Life(self.life.0 + 1);
         let mut next = Self::of(now, self.spec, life, state.clone());
         next.journal(&Happened::Began(Box::new(state)));
@@ -483,12 +494,14 @@ impl Program {
     /// A snapshot is of no use to a program with a bag, which is the
     /// coordinator's and takes no part in it, or if a rank had ended with
     /// messages that nobody has yet, because it would have no process to begin
-    /// with: such a program goes back further.
+    /// with: such a program goes back further. Nor is one where a rank had failed,
+    /// of which the coordinator is about to hear: it would have failed there, too.
     fn is_whole(&mut self, snapshot: Snapshot) {
-        let had_ended = |rank: &Rank| {
-            self.past.state.ended.get(rank).is_some_and(|ended| ended.snapshot < snapshot)
-        };
+        let ended = &self.past.state.ended;
+        let had_ended =
+            |rank: &Rank| ended.get(rank).is_some_and(|ended| ended.snapshot < snapshot);
         let is_of_use = !self.past.has_used_bag()
+            && ended.values().all(Ended::is_well)
             && self.parts.as_ref().is_some_and(|parts| !parts.keys().any(had_ended));
         if !is_of_use {
             return self.drop_parts();

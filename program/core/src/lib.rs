@@ -22,6 +22,8 @@ pub mod endpoint;
 pub mod facts;
 pub mod framing;
 pub mod negotiation;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 pub mod snapshots;
 pub mod wire;
 

@@ -101,13 +101,11 @@ impl Snapshots {
                 self.ranks.insert(rank);
                 self.come_to_nothing(now, self.newest)
             }
-            // What the others have of it, they had before their cuts.
+            // What the others have of it, they may have had after their cuts: then it is
+            // in its part, which nobody keeps of a rank that is gone.
             Event::Drained(rank) => {
-                self.ranks.remove(&rank);
-                match &self.state {
-                    State::Cutting { snapshot, .. } => self.kept(now, rank, *snapshot),
-                    State::Idle { .. } | State::GoingBack => vec![],
-                }
+                let was_there = self.ranks.remove(&rank);
+                if was_there { self.come_to_nothing(now, self.newest) } else { vec![] }
             }
             Event::Lost(_) => self.go_back(),
             Event::WentBack => {

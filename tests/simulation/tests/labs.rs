@@ -95,6 +95,7 @@ fn nothing_is_lost_or_done_twice_in_a_storm() {
         && seen(|o| o.moves)
         && seen(|o| o.lives)
         && seen(|o| o.tasks as u64)
+        && seen(|o| o.received)
         && seen(|o| o.went_back)
         && seen(|o| o.gangs as u64)
         && seen(|o| o.images);

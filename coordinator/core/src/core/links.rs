@@ -272,8 +272,10 @@ impl Core {
                      {other}: {advice}"
                 );
                 self.end_session(draft, id, reason);
-                // Its lease runs on, and with it what it was given.
-                let waits = self.pool.get(id).is_some_and(|w| w.attempts().len() > 0);
+                // Its lease runs on, and with it what it was given, also what it was to
+                // stop and has not said that it did.
+                let is_given = self.pool.get(id).is_some_and(|w| w.attempts().len() > 0);
+                let waits = is_given || !self.settling.at(id).is_empty();
                 waits.then(|| not_yet(&name))
             }
             Verdict::NotYet => Some(not_yet(&name)),

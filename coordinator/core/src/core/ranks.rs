@@ -397,8 +397,9 @@ impl Core {
         self.forget_ended(draft.now, id);
         let floor = self.fences.floor();
         let Some(job) = self.jobs.get_mut(&id) else { return };
+        let finished = job.finished_ranks();
         let Some(program) = &mut job.program else { return };
-        program.begin_again(draft.now, floor, failed);
+        program.begin_again(draft.now, floor, failed, &finished);
         let (life, ranks) = (program.life(), program.past().ranks());
         let over: BTreeSet<u32> = program.past().state.ended.keys().map(|rank| rank.0).collect();
         let from = program.past().base().map(|whole| whole.snapshot);

@@ -76,7 +76,7 @@ impl Settling {
         due.into_keys().collect()
     }
 
-    fn at(&self, workstation: WorkstationId) -> Vec<Fence> {
+    pub(super) fn at(&self, workstation: WorkstationId) -> Vec<Fence> {
         let there = self.unwanted.iter().filter(|(_, (at, _))| *at == workstation);
         there.map(|(fence, _)| *fence).collect()
     }

@@ -1,5 +1,7 @@
 //! What follows for a program from what has happened to it, and from that alone.
 
+use std::collections::BTreeSet;
+
 use gleaner_common::id::Fence;
 use gleaner_program_core::address::{Rank, Request, Snapshot};
 use gleaner_program_core::bag::{self, Bag, Limits};
@@ -43,13 +45,21 @@ impl Past {
 
     /// What the next life begins with. `counts`: this life failed by itself. If
     /// it had begun with a snapshot and made no other, that snapshot may be
-    /// why.
-    pub(super) fn again(&self, floor: Fence, counts: bool) -> ProgramState {
+    /// why. A rank that had ended there and was lost before it was known what it
+    /// came to begins again, and can do so only with all of them: nobody keeps what
+    /// it was sent.
+    pub(super) fn again(
+        &self,
+        floor: Fence,
+        counts: bool,
+        finished: &BTreeSet<Rank>,
+    ) -> ProgramState {
         let (failures, newest) = (self.state.failures + u32::from(counts), self.state.newest);
         let next = ProgramState { floor, failures, newest, ..ProgramState::default() };
         let is_of_use = |whole: &Whole| {
             let failed_from_it = counts && self.base == Some(whole.snapshot);
-            !self.has_used_bag() && !failed_from_it
+            let is_known = whole.ended.keys().all(|rank| finished.contains(rank));
+            !self.has_used_bag() && !failed_from_it && is_known
         };
         let Some(whole) = self.state.whole.clone().filter(is_of_use) else {
             let groups = self.state.groups.iter().take(1).copied().collect();

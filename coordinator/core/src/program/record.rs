@@ -36,6 +36,11 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
+    /// Did it do what it was to do?
+    pub(super) fn is_well(&self) -> bool {
+        matches!(self.end, End::ExitCode(0) | End::Left)
+    }
+
     pub(crate) fn last_to(&self, to: Rank) -> u64 {
         self.sent.iter().find(|(rank, _)| *rank == to).map_or(0, |(_, last)| *last)
     }

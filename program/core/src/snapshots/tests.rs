@@ -88,14 +88,25 @@ fn who_begins_while_one_is_under_way_is_in_the_next() {
     assert_eq!(snapshots.ranks.len(), 4);
 }
 
+/// What the others have had of it since their cuts is in nobody's part.
 #[test]
-fn who_has_ended_is_not_waited_for() {
+fn who_has_ended_while_one_is_under_way_brings_it_to_nothing() {
     let mut snapshots = three();
     let _ = snapshots.wake(at(100));
     let _ = snapshots.handle(at(101), kept(0, 1));
     let _ = snapshots.handle(at(101), kept(2, 1));
     let ended = snapshots.handle(at(102), Event::Drained(Rank(1)));
-    assert_eq!(ended, [Effect::Whole(Snapshot(1))]);
+    assert_eq!(ended, [Effect::Forget(Snapshot(1))]);
+    assert_eq!(snapshots.handle(at(102), kept(1, 1)), [], "told too late");
+}
+
+#[test]
+fn who_has_ended_is_not_waited_for() {
+    let mut snapshots = three();
+    let _ = snapshots.handle(at(50), Event::Drained(Rank(1)));
+    let _ = snapshots.wake(at(100));
+    let _ = snapshots.handle(at(101), kept(0, 1));
+    assert_eq!(snapshots.handle(at(101), kept(2, 1)), [Effect::Whole(Snapshot(1))]);
     let lost = snapshots.handle(at(103), Event::Lost(Rank(0)));
     assert_eq!(lost, [Effect::GoBack(Some(Snapshot(1)))]);
     assert_eq!(snapshots.ranks, [Rank(0), Rank(2)].into());

@@ -14,8 +14,6 @@
     reason = "a test fails by panicking, says what happened, and has few ranks"
 )]
 
-mod program;
-mod script;
 mod world;
 
 use std::collections::BTreeMap;

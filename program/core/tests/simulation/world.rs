@@ -16,13 +16,11 @@ use gleaner_program_core::directory::{Directory, Route, Taken};
 use gleaner_program_core::endpoint::{Back, Config, Effect, Endpoint, Event, PipeRest};
 use gleaner_program_core::facts::{End, diagnose};
 use gleaner_program_core::framing::{FrameReader, decode, encode_whole};
+use gleaner_program_core::simulated::{self, Found, Habits, Op, Program, Progress};
 use gleaner_program_core::snapshots::{self as coordinator, Snapshots};
 use gleaner_program_core::wire::{AgentFrame, Answer, Packet, PeerFrame, ProgramFrame};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-
-use crate::program::{Program, Progress};
-use crate::script::{self, Op};
 
 mod network;
 mod running;
@@ -166,7 +164,8 @@ impl World {
     }
 
     pub(crate) fn with(chaos: Chaos, mut random: SmallRng) -> Self {
-        let scripts = script::draw(&mut random, chaos.ranks, chaos.steps);
+        let habits = Habits::draw(&mut random);
+        let scripts = simulated::draw(&mut random, chaos.ranks, chaos.steps, habits);
         let ranks = (0..chaos.ranks as u32).map(Rank);
         let every = Duration::from_millis(random.random_range(2..60));
         let mut world = Self {
@@ -330,6 +329,8 @@ impl World {
         }
         let Some(program) = &mut local.program else { return };
         let progress = program.step(&mut local.to_program, &mut local.to_agent);
+        let Found { wrong, deadlock, .. } = &program.found;
+        assert_eq!((wrong, deadlock), (&None, &None));
         // The agent reads the pipe now and then.
         if progress != Progress::Moved || self.random.random_bool(0.5) {
             self.drain(rank);

@@ -5,12 +5,11 @@ use std::time::Duration;
 use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::guest::Effect;
 use gleaner_agent_core::occupancy::Observation;
-use gleaner_common::id::{Fence, SubprogramId};
-use gleaner_common::program::RankOffer;
+use gleaner_common::id::SubprogramId;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, Printed};
+use rand::Rng;
 
 use super::container::Reap;
-use super::rank::{Image, Script};
 use super::router::RouterCommand;
 use super::{Happening, Lab, Local};
 
@@ -75,17 +74,21 @@ impl Lab {
             Local::Keeper { place, number, work } => self.keeper_works(index, place, number, work),
             Local::KeeperDies { place, number } => self.keeper_dies(index, place, number),
             Local::ImageWritten { at, number, image } => {
-                self.image_written(index, at, number, image);
+                self.image_written(index, at, number, *image);
             }
-            Local::RouterCommand(command) => self.router_takes_in(index, command),
-            Local::RouterSays { fence, event } => self.router_said(index, fence, *event),
-            Local::Packed { fence, packed } => self.hear_packed(index, fence, *packed),
-            Local::Fetched(start) => self.fetched(index, &start),
-            Local::WantsImage(fence) => self.wants_image(index, fence),
-            Local::Faults(fence) => self.faults(index, fence),
+            Local::RouterTurn => self.act(index, |_, _| {}),
+            Local::RouterSays(said) => self.router_said(index, *said),
+            Local::WayOpens(wanted) => self.way_opens(index, &wanted),
+            Local::WayLost(at) => {
+                let lost = RouterCommand::PeerStreamLost(at);
+                self.act(index, |core, now| core.take(now, lost));
+            }
+            Local::Packets { way, from, frames } => self.packets_come(index, way, from, frames),
+            Local::Stages { fence, snapshot, part } => self.stages(index, (fence, snapshot), *part),
+            Local::Fetched { fence, hash } => self.fetched(index, fence, hash),
+            Local::Runs(number) => self.rank_runs(index, number),
+            Local::Faults(number) => self.faults(index, number),
             Local::Returns(fence) => self.returns(index, fence),
-            Local::Drains(fence) => self.drains(index, fence),
-            Local::Cut { fence, snapshot } => self.cut_is_staged(index, fence, snapshot),
             Local::Carries(number) => self.carries(index, number),
             Local::CarrierEnds { number, cannot, taken } => {
                 self.carrier_ends(index, number, cannot, taken);
@@ -133,6 +136,11 @@ impl Lab {
                 let place = &mut self.hosts[index].places[usize::from(at.place.0)];
                 place.ordered.returns = Some(until);
                 self.command_router(index, RouterCommand::Retreat { fence: at.fence, within });
+                // Some take too long, and some do not listen.
+                let after = self.up_to(within * 2);
+                if self.rng.random_bool(0.9) {
+                    self.plan_here(index, after, Local::Returns(at.fence));
+                }
             }
             Effect::Pack(at, keep) => self.pack(index, at, keep),
             Effect::Stayed(at) => {
@@ -141,13 +149,18 @@ impl Lab {
             }
             Effect::Carry(departure) => self.carry(index, departure),
             Effect::CallBack(at) => self.call_back(index, at.fence),
-            Effect::DropEndpoint(at, _) => {
-                self.command_router(index, RouterCommand::Dropped(at.fence));
+            Effect::DropEndpoint(at, to) => {
+                let fence = at.fence;
+                let command = match to {
+                    Some(to) => RouterCommand::Left { fence, to: to.fence, at: to.workstation },
+                    None => RouterCommand::Dropped(fence),
+                };
+                self.command_router(index, command);
             }
             Effect::Replug(at) => self.replug(index, at),
             Effect::EmptyPipes(at) => self.empty_pipes(index, at),
             Effect::WriteImage(at) => self.write_image(index, at),
-            Effect::ImageEnded { at, done, .. } => self.image_ended(index, at, done.is_ok()),
+            Effect::ImageEnded { at, done, stood } => self.image_ended(index, at, done, stood),
             Effect::Stage { job, .. } => {
                 let after = self.up_to(Duration::from_millis(500));
                 self.plan_here(index, after, Local::Tell(Event::Staged(job)));
@@ -160,17 +173,6 @@ impl Lab {
             | Effect::ReadyToSleep
             | Effect::ReadyToStop => {}
         }
-    }
-
-    pub(super) fn script_of(
-        &mut self,
-        (id, fence): (SubprogramId, Fence),
-        rank: &RankOffer,
-    ) -> (Script, Option<Image>) {
-        let program = self.store.jobs.get(&id.job).and_then(|job| job.spec.program);
-        let bag = program.is_some_and(|spec| spec.checkpoint_every.is_none());
-        let kept = self.cuts.begin(&self.store, (id, fence), rank.life, rank.cut);
-        kept.unwrap_or_else(|| (Script::new(id.job, id.index, rank.life, bag), None))
     }
 
     /// What a guest of a replicated job printed, as its workstation tells it.

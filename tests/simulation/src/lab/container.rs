@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use gleaner_agent_core::agent::Event;
-use gleaner_agent_core::guest::{self, Departure, Exit, GuestAt, KeeperEvent, Left, Look, Start};
+use gleaner_agent_core::guest::{
+    self, Departure, Exit, GuestAt, KeeperEvent, Left, Look, NoImage, Start,
+};
+use gleaner_agent_core::router::Begin;
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_common::job::Outcome;
 use gleaner_common::reaction::Keep;
@@ -13,8 +16,9 @@ use rand::Rng;
 
 use super::host::DISK_BYTES_MAX;
 use super::place::{Guest, Keeper, KeeperWork, Place, Process};
-use super::rank::Image;
+use super::rank::{Image, RankProcess};
 use super::router::RouterCommand;
+use super::shell::{Ends, Pipe};
 use super::{Lab, Local};
 
 /// What is to become of an ended guest.
@@ -254,7 +258,7 @@ impl Lab {
         let place = &mut host.places[at];
         let Some(process) = place.process.take() else { return };
         let (fence, outcome, keeper) = (process.fence, process.outcome, place.keeper);
-        let retreated = host.router.endpoints.get(&fence).is_some_and(|it| it.retreated);
+        let retreated = process.rank.as_ref().is_some_and(|rank| rank.retreated);
         if !retreated {
             self.witness.exited(fence, host.incarnation, &outcome);
         }
@@ -277,6 +281,7 @@ impl Lab {
         if let Some(before) = before {
             (guest.runs, guest.before) = (before.runs, before.before);
             guest.landed = before.landed;
+            (guest.ours, guest.theirs) = (before.ours, before.theirs);
         }
         (place.guest, place.ordered) = (Some(guest), super::place::Ordered::default());
         true
@@ -309,8 +314,9 @@ impl Lab {
             (left, outcome) = (Duration::from_millis(3), Outcome::ExitCode(28));
         }
         if begins {
-            self.command_router(index, RouterCommand::Begin(start.clone()));
+            self.begins(index, &start);
         }
+        let program = start.rank.is_some().then(|| self.rank_process(&start));
         let now = self.now;
         let place = self.place(index, at.place);
         assert!(place.process.is_none(), "two processes: {place:?}");
@@ -324,7 +330,11 @@ impl Lab {
             }
             return self.fails_to(index, at.fence, "its keeper is gone");
         };
+        let rank = program.map(|program| {
+            RankProcess::new(program, guest.theirs.take().expect("a rank has pipes"))
+        });
         place.process = Some(Process {
+            rank,
             number,
             fence: at.fence,
             subprogram: start.subprogram,
@@ -338,7 +348,23 @@ impl Lab {
         });
         let soon = Duration::from_millis(5);
         self.keeper_will(index, at.place, Some(keeper), KeeperWork::Begins, soon);
+        if start.rank.is_some() && self.fails(0.1) {
+            let after = self.up_to(self.setting.work_max);
+            self.plan_here(index, after, Local::Faults(number));
+        }
         self.tell(index, Event::Started(at.fence));
+    }
+
+    /// Its router has no endpoint of the rank yet.
+    fn begins(&mut self, index: usize, start: &Start) {
+        let (fence, id, pipe) = (start.at.fence, start.subprogram, Pipe::default());
+        let rank = start.rank.as_ref().expect("only ranks begin");
+        if self.cuts.begins(&self.store, (id, fence), rank.life, rank.cut) {
+            self.gives_up(id.job, rank.life);
+        }
+        let begin = Box::new(Begin::new(start, rank, Ends::of(&pipe)));
+        self.guest_at(index, start.at).theirs = Some(pipe);
+        self.command_router(index, RouterCommand::Begin(begin));
     }
 
     // ── a guest that ends ──────────────────────────────────────────────────
@@ -382,10 +408,12 @@ impl Lab {
             self.plan_here(index, after, Local::Tell(collected));
         }
         if endpoint {
-            self.command_router(
-                index,
-                RouterCommand::Exited { fence, end, stays, exit: Box::new(exit) },
-            );
+            let rank = self.hosts[index].router.core().rank(fence);
+            if let Some((job, life, _)) = rank.filter(|_| end != End::ExitCode(0) && !stays) {
+                self.failed.insert((job, life));
+            }
+            self.hosts[index].router.settling.insert(fence, Box::new(exit));
+            self.command_router(index, RouterCommand::Exited { fence, end, stays });
         } else {
             let exit = Box::new(exit);
             self.tell_guest(index, fence, guest::Event::Exited { exit, stays: false });
@@ -413,6 +441,10 @@ impl Lab {
         assert!(stands == place.process.is_some() || !staged, "packed while it runs: {place:?}");
         assert!(!place.ordered.packed, "packed twice: {place:?}");
         place.ordered.packed = true;
+        let rank = place.process.as_ref().and_then(|it| it.rank.as_ref());
+        if let Some(pipe) = rank.map(|rank| rank.pipe.clone()).filter(|_| keep == Keep::State) {
+            self.may_sicken(&pipe, 0.1);
+        }
         self.command_router(index, RouterCommand::Depart { fence: at.fence, keep });
     }
 
@@ -437,9 +469,7 @@ impl Lab {
         let guest = place.guest.as_ref().expect("it is there");
         assert_eq!(packed.is_some(), guest.start.rank.is_some(), "carried without its rank");
         let image = match (keep, &place.process) {
-            (Keep::State, Some(process)) => {
-                Some(Image { left: process.left, outcome: process.outcome.clone() })
-            }
+            (Keep::State, Some(process)) => Some(process.image()),
             _ => packed.as_ref().and_then(|packed| packed.image.clone()),
         };
         let (runs, mut before) = (guest.runs, guest.before.clone());
@@ -462,7 +492,7 @@ impl Lab {
         let place = self.place(index, at.place);
         let process = place.standing(now).expect("it stands to be written down");
         assert_eq!(place.ordered.written, Some(process.number), "not what was emptied");
-        let image = Image { left: process.left, outcome: process.outcome.clone() };
+        let image = Box::new(process.image());
         let number = process.number;
         let after = self.up_to(Duration::from_millis(300));
         self.plan_here(index, after, Local::ImageWritten { at, number, image });
@@ -485,12 +515,20 @@ impl Lab {
         self.tell_guest(index, at.fence, guest::Event::ImageWritten(done));
     }
 
-    pub(super) fn image_ended(&mut self, index: usize, at: GuestAt, is_there: bool) {
+    pub(super) fn image_ended(
+        &mut self,
+        index: usize,
+        at: GuestAt,
+        done: Result<(), NoImage>,
+        stood: Duration,
+    ) {
         let place = self.place(index, at.place);
         assert!(std::mem::take(&mut place.ordered.imaging), "an image ended twice: {place:?}");
-        let image = self.guest_at(index, at).image.take().filter(|_| is_there);
+        let image = self.guest_at(index, at).image.take();
         self.place(index, at.place).ordered.written = None;
-        self.images += u64::from(image.is_some());
-        self.command_router(index, RouterCommand::Imaged { fence: at.fence, image });
+        let gone = || NoImage::Cannot("it is gone".to_owned());
+        let done = done.and_then(|()| image.ok_or_else(gone));
+        self.images += u64::from(done.is_ok());
+        self.command_router(index, RouterCommand::Imaged { fence: at.fence, done, stood });
     }
 }

@@ -164,6 +164,7 @@ impl Lab {
         // Nothing that was under way reaches the next life.
         self.life += 1;
         self.wires.clear();
+        self.welcomed.clear();
         self.plan(away, Happening::CoordinatorStarts);
     }
 
@@ -179,6 +180,9 @@ impl Lab {
                 }
                 if let CoordinatorFrame::Riders { fences } = &frame {
                     self.shared += u64::from(!fences.is_empty());
+                }
+                if matches!(frame, CoordinatorFrame::Welcome { .. }) {
+                    self.welcomed.insert(to.workstation, to);
                 }
                 if let CoordinatorFrame::Cancel { fence } = frame {
                     self.witness.cancels(&self.hosts, &self.store, index_of(to), fence);

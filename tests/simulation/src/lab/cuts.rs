@@ -1,23 +1,32 @@
 //! Parts of snapshots in a lab: staged, gone back to, thrown away.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use gleaner_common::id::{ContentHash, Fence, SubprogramId};
+use bytes::Bytes;
+use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId};
 use gleaner_common::program::Life;
-use gleaner_common::wire::AgentFrame;
 use gleaner_program_core::address::Snapshot;
-use gleaner_program_core::wire::FromRank;
 use rand::Rng;
 
-use super::rank::{Image, Script, frame};
+use super::Lab;
+use super::rank::Image;
+use super::router::RouterCommand;
 use super::store::Store;
-use super::{Lab, Local};
+
+/// What was staged of a rank.
+#[derive(Debug)]
+struct Part {
+    of: SubprogramId,
+    bytes: Bytes,
+    image: Option<Image>,
+    /// A rank of its program had lost its work by then.
+    broken: bool,
+}
 
 /// What is staged, by its hash.
 #[derive(Debug, Default)]
 pub(crate) struct Cuts {
-    staged: BTreeMap<ContentHash, (Script, Option<Image>)>,
+    staged: BTreeMap<ContentHash, Part>,
     gone: BTreeSet<ContentHash>,
     /// How often the store went back.
     selves: u32,
@@ -44,87 +53,81 @@ impl Cuts {
         }
     }
 
-    fn hash_of(&self, script: &Script, snapshot: Snapshot) -> ContentHash {
+    fn hash_of(&self, fence: Fence, snapshot: Snapshot, life: Life) -> ContentHash {
         let mut hash = [0; 32];
-        let of = [script.job.0, script.rank, script.life.0, snapshot.0, self.selves];
-        for (bytes, number) in hash.chunks_exact_mut(4).zip(of) {
+        let of = [fence.packed(), snapshot.0.into(), life.0.into(), self.selves.into()];
+        for (bytes, number) in hash.chunks_exact_mut(8).zip(of) {
             bytes.copy_from_slice(&number.to_be_bytes());
         }
         ContentHash(hash)
     }
 
     /// A rank of the present life begins with its part of the last whole
-    /// snapshot, or, if there is none, from nothing.
-    pub(super) fn begin(
+    /// snapshot, or, if there is none, from nothing. Is it a part of a program that
+    /// had lost work?
+    pub(super) fn begins(
         &mut self,
         store: &Store,
         (id, fence): (SubprogramId, Fence),
         life: Life,
         cut: Option<ContentHash>,
-    ) -> Option<(Script, Option<Image>)> {
+    ) -> bool {
         let kept = store.cuts.get(&id.job).map(Vec::as_slice).unwrap_or_default();
-        let part = kept.iter().find(|part| self.staged[part].0.rank == id.index).copied();
+        let part = kept.iter().find(|part| self.staged[part].of.index == id.index).copied();
         let progress = store.jobs.get(&id.job).map(|job| &job.progress);
         let is_wanted = store.attempts.contains_key(&fence)
             && progress.is_some_and(|it| it.life == life && !it.state.has_ended());
         if is_wanted {
             assert_eq!(cut, part, "{id} begins somewhere else than the others");
         }
-        let cut = cut?;
+        let Some(cut) = cut else { return false };
         assert!(!is_wanted || !self.gone.contains(&cut), "{id} begins with what is gone");
         self.begun += 1;
-        let (mut script, image) = self.staged[&cut].clone();
-        assert_eq!((script.job, script.rank), (id.job, id.index));
-        (script.life, script.cut) = (life, None);
-        Some((script, image))
+        assert_eq!(self.staged[&cut].of, id);
+        self.staged[&cut].broken
+    }
+
+    /// The image that a part names.
+    pub(super) fn image(&self, name: &[u8]) -> Image {
+        let hash = ContentHash(name.try_into().expect("it is named by its part's hash"));
+        self.staged[&hash].image.clone().expect("it was staged with an image")
     }
 }
 
 impl Lab {
-    /// Also a frozen rank has a part: what it saved last, or its last image.
-    pub(super) fn tell_to_cut(&mut self, index: usize, fence: Fence, snapshot: Snapshot) {
-        let after = self.up_to(Duration::from_secs(1));
-        self.plan_here(index, after, Local::Cut { fence, snapshot });
-    }
-
-    pub(super) fn cut_is_staged(&mut self, index: usize, fence: Fence, snapshot: Snapshot) {
-        let fails = self.rng.random_bool(0.03);
-        let Some(endpoint) = self.hosts[index].router.endpoints.get_mut(&fence) else { return };
-        let Script { job, rank, life, .. } = endpoint.script;
-        let said = if endpoint.ended.is_some() {
-            let script = Script::new(job, rank, life, false);
-            let part = self.cuts.hash_of(&script, snapshot);
-            self.cuts.staged.insert(part, (script, None));
-            cut_frame(fence, life, (snapshot, part))
-        } else if endpoint.is_set_going() {
-            if endpoint.script.cut.is_some_and(|(of, _)| of >= snapshot) {
-                return;
-            }
-            match endpoint.way_back() {
-                Ok(image) if !fails => {
-                    let part = self.cuts.hash_of(&endpoint.script, snapshot);
-                    endpoint.script.cut = Some((snapshot, part));
-                    self.cuts.staged.insert(part, (endpoint.script.clone(), image));
-                    cut_frame(fence, life, (snapshot, part))
-                }
-                // The rank waits for an image, but not for ever.
-                Err(_) if self.rng.random_bool(0.8) => {
-                    self.want_image(index, fence);
-                    return self.tell_to_cut(index, fence, snapshot);
-                }
-                Ok(_) | Err(_) => frame(fence, life, &FromRank::NoCut(snapshot)),
-            }
+    pub(super) fn stages(
+        &mut self,
+        index: usize,
+        (fence, snapshot): (Fence, Snapshot),
+        (bytes, image): (Bytes, Option<Image>),
+    ) {
+        // Nobody hears of it any more.
+        let Some((job, life, rank)) = self.hosts[index].router.core().rank(fence) else { return };
+        let part = if self.rng.random_bool(0.03) {
+            Err("the coordinator does not take it".to_owned())
         } else {
-            return;
+            let hash = self.cuts.hash_of(fence, snapshot, life);
+            let (of, broken) = (SubprogramId { job, index: rank.0 }, self.is_broken(job, life));
+            let size_bytes = bytes.len() as u64;
+            self.cuts.staged.insert(hash, Part { of, bytes, image, broken });
+            Ok((hash, size_bytes))
         };
-        self.send_up(index, said);
+        let staged = RouterCommand::Staged { fence, snapshot, part };
+        self.act(index, |core, now| core.take(now, staged));
     }
-}
 
-pub(super) fn cut_frame(
-    fence: Fence,
-    life: Life,
-    (snapshot, part): (Snapshot, ContentHash),
-) -> AgentFrame {
-    frame(fence, life, &FromRank::Cut { snapshot, part, size_bytes: 100 })
+    fn is_broken(&self, job: JobId, life: Life) -> bool {
+        self.broken.contains(&(job, life))
+    }
+
+    /// The part, and the image behind it: its name stands for it.
+    pub(super) fn fetched(&mut self, index: usize, fence: Fence, hash: ContentHash) {
+        let part = &self.cuts.staged[&hash];
+        let mut bytes = part.bytes.to_vec();
+        if part.image.is_some() {
+            bytes.extend_from_slice(&hash.0);
+        }
+        let fetched = RouterCommand::Fetched { fence, part: Ok(bytes) };
+        self.act(index, |core, now| core.take(now, fetched));
+    }
 }

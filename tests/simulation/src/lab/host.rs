@@ -2,6 +2,7 @@
 //! places, a router, a link, an owner.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use gleaner_agent_core::agent::{Agent, Event, Setup, seats};
@@ -9,10 +10,9 @@ use gleaner_agent_core::guest::{Effect, Site};
 use gleaner_agent_core::occupancy::Criteria;
 use gleaner_common::amounts::Amounts;
 use gleaner_common::fingerprint::{Fingerprint, Version};
-use gleaner_common::id::{BootId, Fence, Incarnation, JobId, MachineId, WorkstationId};
+use gleaner_common::id::{BootId, Fence, Incarnation, MachineId, WorkstationId};
 use gleaner_common::job::{Limits, OnBusy, Reaction};
 use gleaner_common::machine::Machine;
-use gleaner_common::program::Life;
 use gleaner_common::shape::Class;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::Facts;
@@ -24,7 +24,7 @@ use super::invariant::holds;
 use super::moves::Carrier;
 use super::network::Ways;
 use super::place::{Guest, Place, Process};
-use super::rank::Endpoint;
+use super::router::Router;
 use super::watch::{Supervisor, VOUCHED_FOR};
 
 /// The most that a guest of a lab may leave on the disk.
@@ -91,31 +91,6 @@ pub(crate) struct Host {
     typed: Option<Moment>,
     pub(crate) paused: bool,
     cores: u16,
-}
-
-/// What carries ranks' messages.
-#[derive(Debug, Default)]
-pub(crate) struct Router {
-    pub(crate) endpoints: BTreeMap<Fence, Endpoint>,
-    /// Ranks whose part of a snapshot is being fetched.
-    pub(crate) fetching: BTreeSet<Fence>,
-    pub(crate) lives: BTreeMap<JobId, Life>,
-    /// The router carries commands out in order, and answers in order.
-    pub(crate) told_until: Moment,
-    pub(crate) says_until: Moment,
-}
-
-impl Router {
-    /// Ranks of earlier lives go. Is this one over itself?
-    pub(crate) fn is_over(&mut self, job: JobId, life: Life) -> bool {
-        let known = self.lives.entry(job).or_insert(life);
-        if life < *known {
-            return true;
-        }
-        *known = life;
-        self.endpoints.retain(|_, it| it.script.job != job || it.script.life >= life);
-        false
-    }
 }
 
 impl Host {
@@ -191,6 +166,7 @@ impl Host {
             fingerprint: self.moves().then(|| Box::new(machine(self.id))),
             machine_id: self.identity.machine,
             machine: Box::new(named),
+            addresses: self.addresses(),
             ..self.sizes()
         };
         let criteria = Criteria {
@@ -248,6 +224,19 @@ impl Host {
         let Self { incarnation, asleep, owner_here, ways, .. } = *self;
         let fresh = Self::new(id, (cores, self.places_said()), clock, quiet);
         *self = Self { identity, is_on, ways, incarnation, asleep, owner_here, ..fresh };
+    }
+
+    /// Where other agents reach it directly, if they do.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let last = u8::try_from(self.id % 256).unwrap_or(0);
+        let address = SocketAddr::from(([10, 0, 0, last], 4433));
+        if self.id.is_multiple_of(4) { vec![] } else { vec![address] }
+    }
+
+    /// When its router looks at its clock.
+    pub(crate) fn router_deadline(&self) -> Option<Moment> {
+        let deadline = self.router.core().deadline().filter(|_| self.is_up())?;
+        Some(self.clock.when(deadline))
     }
 
     pub(crate) fn deadline(&self) -> Option<Moment> {

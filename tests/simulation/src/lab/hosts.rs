@@ -28,13 +28,14 @@ pub(crate) struct Hosts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Due {
     agent: Option<Moment>,
+    router: Option<Moment>,
     /// A guest's end, at which place.
     exit: Option<(Moment, usize)>,
 }
 
 impl Due {
     fn of(host: &Host) -> Self {
-        Self { agent: host.deadline(), exit: host.next_exit() }
+        Self { agent: host.deadline(), router: host.router_deadline(), exit: host.next_exit() }
     }
 }
 
@@ -42,6 +43,7 @@ impl Due {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wakes {
     Agent(usize),
+    Router(usize),
     Exit(usize, usize),
 }
 
@@ -65,7 +67,11 @@ impl Hosts {
     /// When something is due at any of them.
     pub(crate) fn next_at(&mut self) -> Option<Moment> {
         self.refresh();
-        self.due.iter().flat_map(|due| [due.agent, due.exit.map(|(at, _)| at)]).flatten().min()
+        self.due
+            .iter()
+            .flat_map(|due| [due.agent, due.router, due.exit.map(|(at, _)| at)])
+            .flatten()
+            .min()
     }
 
     /// What is due first, by their order.
@@ -73,8 +79,9 @@ impl Hosts {
         self.refresh();
         self.due.iter().enumerate().find_map(|(index, due)| {
             let agent = due.agent.filter(|at| *at <= now).map(|_| Wakes::Agent(index));
+            let router = due.router.filter(|at| *at <= now).map(|_| Wakes::Router(index));
             let exit = due.exit.filter(|(at, _)| *at <= now);
-            agent.or(exit.map(|(_, place)| Wakes::Exit(index, place)))
+            agent.or(router).or(exit.map(|(_, place)| Wakes::Exit(index, place)))
         })
     }
 

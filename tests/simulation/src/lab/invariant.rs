@@ -21,7 +21,8 @@ pub enum Invariant {
     Admission,
     /// Usage numbers have no gap and no repeat.
     UsageSequence,
-    /// What ranks ask is answered once, and a task is accepted once.
+    /// Messages of ranks arrive once and in order; what they ask is answered once, and a
+    /// task is accepted once.
     RankOrder,
     /// Guests have no more together than their workstation lends.
     LentOnce,

@@ -29,6 +29,7 @@ mod place;
 mod rank;
 mod router;
 mod setting;
+mod shell;
 mod stops;
 mod store;
 mod submissions;
@@ -36,6 +37,7 @@ mod troubles;
 mod twins;
 mod usage;
 mod watch;
+mod ways;
 mod witness;
 
 use std::cell::Cell;
@@ -43,14 +45,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use gleaner_agent_core::agent;
-use gleaner_agent_core::guest::{self, GuestAt, Start};
-use gleaner_common::id::{Fence, JobId, PlaceId};
+use gleaner_agent_core::guest::GuestAt;
+use gleaner_agent_core::router::{Peer, Wanted};
+use gleaner_common::id::{ContentHash, Fence, JobId, PlaceId, SubprogramId, WorkstationId};
 use gleaner_common::job::Outcome;
+use gleaner_common::program::Life;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame};
 use gleaner_coordinator_core::{Core, Event, Link};
 use gleaner_program_core::address::Snapshot;
+use gleaner_program_core::wire::Between;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -69,14 +74,15 @@ use self::moves::Stream;
 use self::network::Wire;
 pub use self::outline::Outline;
 use self::place::KeeperWork;
-use self::rank::{Image, Packed};
-use self::router::RouterCommand;
+use self::rank::Image;
+use self::router::Said;
 pub use self::setting::{Setting, Troubles};
 use self::store::Store;
 use self::troubles::Chances;
 pub use self::troubles::Trouble;
 use self::twins::Twins;
 use self::usage::{AtAgent, OnTheWay, Usage};
+use self::ways::DirectWay;
 use self::witness::Witness;
 
 thread_local! {
@@ -119,6 +125,8 @@ pub(crate) enum Happening {
     Cancel,
     Usage(OnTheWay),
     Enrols(Enrols),
+    /// A direct way between agents breaks.
+    WayEnds(u64),
     /// In this weather.
     Trouble(Trouble, u64),
 }
@@ -144,29 +152,34 @@ pub(crate) enum Local {
     ImageWritten {
         at: GuestAt,
         number: u64,
-        image: Image,
+        image: Box<Image>,
     },
     /// The router does what it was told, and says so.
-    RouterCommand(RouterCommand),
-    RouterSays {
-        fence: Fence,
-        event: Box<guest::Event>,
+    RouterTurn,
+    RouterSays(Box<Said>),
+    /// A direct way to another agent is opened, or is no more; what comes over one.
+    WayOpens(Wanted),
+    WayLost(WorkstationId),
+    Packets {
+        way: u64,
+        from: Peer,
+        frames: Vec<Between>,
     },
-    Packed {
-        fence: Fence,
-        packed: Box<Result<Packed, String>>,
-    },
-    Fetched(Box<Start>),
-    WantsImage(Fence),
-    Faults(Fence),
-    /// A rank that was asked to return its work has done so.
-    Returns(Fence),
-    Drains(Fence),
-    /// A rank's part of a snapshot is staged.
-    Cut {
+    /// A rank's part of a snapshot is staged, or here.
+    Stages {
         fence: Fence,
         snapshot: Snapshot,
+        part: Box<(bytes::Bytes, Option<Image>)>,
     },
+    Fetched {
+        fence: Fence,
+        hash: ContentHash,
+    },
+    /// A rank's process goes on with its script, or does what it must not.
+    Runs(u64),
+    Faults(u64),
+    /// A rank that was asked to return its work has done so.
+    Returns(Fence),
     /// A guest is carried away, and that ends.
     Carries(u64),
     CarrierEnds {
@@ -181,6 +194,7 @@ pub(crate) enum Local {
 }
 
 pub struct Lab {
+    seed: u64,
     setting: Setting,
     rng: SmallRng,
     now: Moment,
@@ -210,6 +224,20 @@ pub struct Lab {
     enrolment: Enrolment,
     /// Guests on their way, by their carriers' numbers.
     streams: BTreeMap<u64, Stream>,
+    /// Direct ways between agents; and those that broke, where all that was under
+    /// way comes.
+    ways: BTreeMap<u64, DirectWay>,
+    over_ways: BTreeSet<u64>,
+    /// Whom the coordinator's shell passes something on to.
+    welcomed: BTreeMap<WorkstationId, Link>,
+    /// Ranks that lost their work and began anew, and programs of such ranks that
+    /// cannot go on.
+    anew: BTreeSet<(SubprogramId, Life)>,
+    broken: BTreeSet<(JobId, Life)>,
+    /// Programs with ranks that have failed: the others may wait for them in vain.
+    failed: BTreeSet<(JobId, Life)>,
+    /// Messages that ranks have received.
+    received: u64,
     /// The next number of a keeper, a process or a carrier.
     numbers: u64,
     images: u64,
@@ -249,6 +277,7 @@ impl Lab {
         let enrolment = Enrolment::new(seed, &setting);
         let store = Store::new(setting.hosts);
         let mut lab = Self {
+            seed,
             witness: Witness::new(setting.check_all_every),
             setting,
             rng,
@@ -274,6 +303,13 @@ impl Lab {
             usage,
             enrolment,
             streams: BTreeMap::new(),
+            ways: BTreeMap::new(),
+            over_ways: BTreeSet::new(),
+            welcomed: BTreeMap::new(),
+            anew: BTreeSet::new(),
+            broken: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            received: 0,
             numbers: 0,
             images: 0,
             shared: 0,
@@ -394,6 +430,10 @@ impl Lab {
                 self.history.note(index as u64);
                 return self.wake(index);
             }
+            Some(Wakes::Router(index)) => {
+                self.history.note(index as u64);
+                return self.router_wakes(index);
+            }
             Some(Wakes::Exit(index, at)) => return self.exits(index, at),
             None => {}
         }
@@ -413,6 +453,9 @@ impl Lab {
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Heard(from, _) if !self.wires.contains_key(&from) => {}
+            Happening::Heard(from, AgentFrame::Relay { to, bytes }) => {
+                self.relays(from, to, bytes);
+            }
             Happening::Heard(from, frame) => {
                 let victim = self.victim(from, &frame);
                 self.handle(Event::Heard { from, frame });
@@ -426,7 +469,7 @@ impl Lab {
                 let told = self.holds_back(index, Happening::Told(to, frame));
                 let Some(Happening::Told(_, frame)) = told else { return };
                 if self.hosts[index].link == Some(to) {
-                    self.tell_ranks(index, &frame);
+                    self.tell_ranks(index, to, &frame);
                     self.tell(index, agent::Event::Frame(frame));
                 }
             }
@@ -436,7 +479,11 @@ impl Lab {
                 }
             }
             Happening::CoordinatorLoses(link) if !self.wires.contains_key(&link) => {}
-            Happening::CoordinatorLoses(link) => self.handle(Event::Disconnected(link)),
+            Happening::CoordinatorLoses(link) => {
+                let id = link.workstation;
+                self.welcomed.retain(|of, known| *of != id || *known != link);
+                self.handle(Event::Disconnected(link));
+            }
             Happening::Dial(id) => {
                 if self.holds_back(id as usize - 1, happening).is_some() {
                     self.dial(id);
@@ -483,6 +530,7 @@ impl Lab {
             Happening::Cancel => self.cancel(),
             Happening::Usage(what) => self.usage_on_the_way(what),
             Happening::Enrols(what) => self.enrols(what),
+            Happening::WayEnds(number) => self.way_ends(number),
             Happening::Trouble(trouble, of) if of == self.weather => self.trouble(trouble),
             Happening::Commit(_) | Happening::Trouble(..) => {}
         }

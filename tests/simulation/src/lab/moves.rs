@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::guest::{self, ARRIVAL_WITHIN, Departure, GuestAt, Start};
+use gleaner_agent_core::router::Arrive;
 use gleaner_common::id::{Fence, PlaceId};
-use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
-use gleaner_common::wire::CoordinatorFrame;
-use gleaner_program_core::wire::ToRank;
+use gleaner_program_core::address::Rank;
 use rand::Rng;
 
 use super::place::{KeeperWork, Payload, Process};
+use super::rank::RankProcess;
 use super::router::RouterCommand;
+use super::shell::{Ends, Pipe};
 use super::{Lab, Local};
 
 /// What carries a guest away.
@@ -316,6 +317,10 @@ impl Lab {
     pub(super) fn receive_process(&mut self, index: usize, at: GuestAt) {
         let guest = self.guest_at(index, at);
         assert!(guest.header, "{} is received before its header came", at.fence);
+        if guest.start.rank.is_some() {
+            let pipe = Pipe::default();
+            (guest.ours, guest.theirs) = (Some(pipe.clone()), Some(pipe));
+        }
         let keeper = self.hosts[index].places[usize::from(at.place.0)].keeper;
         if let Some(keeper) = keeper {
             assert!(keeper.staged, "no stage for what comes");
@@ -328,9 +333,24 @@ impl Lab {
 
     pub(super) fn unpack_at(&mut self, index: usize, at: GuestAt) {
         let guest = self.guest_at(index, at);
-        let payload = Box::new(guest.known.clone().expect("nothing is known of it"));
+        let ends = guest.ours.take().unwrap_or_else(|| {
+            let pipe = Pipe::default();
+            guest.theirs = Some(pipe.clone());
+            pipe
+        });
+        let Payload { keep, packed, .. } = guest.known.clone().expect("nothing is known of it");
         let start = guest.start.clone();
-        self.command_router(index, RouterCommand::Arrive { start, payload });
+        if keep == Keep::Nothing {
+            self.begins_anew(&start);
+        }
+        self.may_sicken(&ends, 0.05);
+        let ends = Ends::of(&ends);
+        let (offer, packed) = (start.rank.as_ref(), packed.expect("it is a rank"));
+        let (fence, job, rank) = (at.fence, start.subprogram.job, Rank(start.subprogram.index));
+        let life = offer.expect("it is a rank").life;
+        let (packed, image) = (packed.bytes, packed.image);
+        let arrive = Arrive { fence, job, life, rank, keep, packed, image, ends };
+        self.command_router(index, RouterCommand::Arrive(Box::new(arrive)));
     }
 
     pub(super) fn land(&mut self, index: usize, at: GuestAt) {
@@ -351,7 +371,11 @@ impl Lab {
         let payload = guest.known.as_ref().expect("it is known");
         let image = payload.image.clone().expect("it has a process");
         (guest.runs, guest.before) = (payload.runs, payload.before.clone());
+        let rank = image.program.map(|program| {
+            RankProcess::new(program, guest.theirs.take().expect("a rank has pipes"))
+        });
         place.process = Some(Process {
+            rank,
             number,
             fence: guest.fence(),
             subprogram: guest.start.subprogram,
@@ -409,68 +433,12 @@ impl Lab {
         let place = &mut self.hosts[index].places[usize::from(at.place.0)];
         assert!(place.process.is_none(), "begun beside itself: {place:?}");
         place.ordered.packed = false;
-        self.guest_at(index, at);
-        self.command_router(index, RouterCommand::Replug(at.fence));
-    }
-
-    // ── what ranks hear ────────────────────────────────────────────────────
-
-    /// What an agent hears that is for its ranks.
-    pub(super) fn tell_ranks(&mut self, index: usize, frame: &CoordinatorFrame) {
-        let router = &mut self.hosts[index].router;
-        match frame {
-            CoordinatorFrame::ToRank { fence, life, bytes } => {
-                let told: ToRank = postcard::from_bytes(bytes).expect("it reads");
-                self.tell_rank(index, *fence, *life, &told);
-            }
-            CoordinatorFrame::Ranks { job, life, at } => {
-                router.is_over(*job, *life);
-                for at in at {
-                    assert!(!at.name.is_empty());
-                }
-            }
-            CoordinatorFrame::Forget { job } => {
-                router.endpoints.retain(|_, it| it.script.job != *job || it.ended.is_none());
-            }
-            CoordinatorFrame::Cancel { .. }
-            | CoordinatorFrame::Welcome { .. }
-            | CoordinatorFrame::HeartbeatAck { .. }
-            | CoordinatorFrame::Job { .. }
-            | CoordinatorFrame::Offer(_)
-            | CoordinatorFrame::Acknowledge { .. }
-            | CoordinatorFrame::Refused { .. }
-            | CoordinatorFrame::Relayed { .. }
-            | CoordinatorFrame::Depart { .. }
-            | CoordinatorFrame::Stay { .. }
-            | CoordinatorFrame::GoOn { .. }
-            | CoordinatorFrame::Revoked { .. }
-            | CoordinatorFrame::GiveBack { .. }
-            | CoordinatorFrame::Riders { .. } => {}
-        }
-    }
-
-    fn tell_rank(&mut self, index: usize, fence: Fence, life: Life, told: &ToRank) {
-        let now = self.now;
-        let at = self.hosts[index].place_of(fence);
-        let host = &mut self.hosts[index];
-        let Some(endpoint) = host.router.endpoints.get_mut(&fence) else { return };
-        if let ToRank::Cut(snapshot) = told {
-            if endpoint.is_set_going() || endpoint.ended.is_some() {
-                self.tell_to_cut(index, fence, *snapshot);
-            }
-            return;
-        }
-        let ToRank::Answered { request, answer } = told else { return };
-        // A frozen rank hears nothing, and asks again.
-        let runs = at.is_some_and(|at| host.places[at].running(now).is_some());
-        if !runs || !endpoint.is_set_going() || endpoint.packed || endpoint.retreated {
-            return;
-        }
-        assert_eq!(endpoint.script.life, life, "{fence} is told of another life");
-        let job = endpoint.script.job;
-        if let Some(task) = endpoint.script.answered(*request, answer) {
-            self.witness.accepted(job, life, task);
-        }
-        self.kick(index, fence);
+        let (fence, pipe) = (at.fence, Pipe::default());
+        let ends = Ends::of(&pipe);
+        let guest = self.guest_at(index, at);
+        guest.theirs = Some(pipe);
+        let start = guest.start.clone();
+        self.begins_anew(&start);
+        self.command_router(index, RouterCommand::Again { fence, ends });
     }
 }

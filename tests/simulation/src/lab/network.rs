@@ -14,6 +14,7 @@ use rand::rngs::SmallRng;
 
 use super::bound::IDLE_TIMEOUT;
 use super::hosts::HOSTS_MAX;
+use super::router::RouterCommand;
 use super::usage::AtAgent;
 use super::{Happening, Lab, Local, index_of};
 
@@ -120,7 +121,6 @@ impl Lab {
         self.wires.insert(link, Wire::default());
         self.hosts[index].link = Some(link);
         self.tell(index, Event::LinkUp);
-        self.say_again(index);
         if self.usage.is_of(index) {
             self.plan_here(index, Duration::ZERO, Local::Usage(AtAgent::Opens));
         }
@@ -132,6 +132,7 @@ impl Lab {
             return;
         }
         self.hosts[index].link = None;
+        self.act(index, |core, now| core.take(now, RouterCommand::Down));
         self.usage.agent_loses(index);
         self.tell(index, Event::LinkDown);
         let pause = self.hosts[index].pause();

@@ -29,6 +29,8 @@ pub struct Outline {
     pub lives: u64,
     pub tasks: usize,
     pub shared: u64,
+    /// Messages that ranks have received.
+    pub received: u64,
     /// Ranks that began with what was kept of them.
     pub went_back: u64,
     /// Images of ranks, and ranks that began with one.
@@ -74,6 +76,7 @@ impl Outline {
             went_back: lab.cuts.begun,
             images: lab.images,
             shared: lab.shared,
+            received: lab.received,
             snapshots_with_image: lab.snapshots_with_image,
             tasks: lab.witness.tasks_accepted(),
             outvoted: lab.store.outvoted(),

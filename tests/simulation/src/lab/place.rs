@@ -11,7 +11,9 @@ use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
 
-use super::rank::{Image, Packed};
+use super::rank::{Image, RankProcess};
+use super::router::Packed;
+use super::shell::Pipe;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keeper {
@@ -49,9 +51,22 @@ pub(crate) struct Process {
     pub(crate) left: Duration,
     pub(crate) since: Moment,
     pub(crate) outcome: Outcome,
+    /// Of a rank, which ends when its script does.
+    pub(crate) rank: Option<RankProcess>,
 }
 
 impl Process {
+    /// As it is written down.
+    pub(crate) fn image(&self) -> Image {
+        let program = self.rank.as_ref().map(|rank| (rank.program.clone(), rank.pace));
+        Image { left: self.left, outcome: self.outcome.clone(), program }
+    }
+
+    /// Does it end by itself after what is left?
+    fn ends(&self) -> bool {
+        self.goes() && self.rank.as_ref().is_none_or(|rank| rank.program.is_over())
+    }
+
     /// Does it run, if it is not frozen?
     fn goes(&self) -> bool {
         self.begun && !self.stopped && !self.killed
@@ -93,6 +108,10 @@ pub(crate) struct Guest {
     /// The newest image of its process.
     pub(crate) image: Option<Image>,
     pub(crate) landed: bool,
+    /// The pipes of its process: our ends until the router has them, and those of
+    /// one that is still to begin.
+    pub(crate) ours: Option<Pipe>,
+    pub(crate) theirs: Option<Pipe>,
 }
 
 impl Guest {
@@ -110,6 +129,8 @@ impl Guest {
             packed: None,
             image: None,
             landed: false,
+            ours: None,
+            theirs: None,
         }
     }
 
@@ -194,7 +215,7 @@ impl Place {
 
     /// When its process ends by itself.
     pub(crate) fn next_exit(&self) -> Option<Moment> {
-        let process = self.process.as_ref().filter(|process| process.goes())?;
+        let process = self.process.as_ref().filter(|process| process.ends())?;
         let at = process.since + process.left;
         (!self.stands(at)).then_some(at)
     }

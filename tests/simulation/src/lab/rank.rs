@@ -1,194 +1,255 @@
-//! What a lab's ranks do: they put tasks into their program's bag, take some
-//! out, and end. And what their agents' routers keep of them.
+//! What a lab's ranks do, and their processes: each is a program that says by
+//! itself whether its messages come once and in order.
 
+use std::rc::Rc;
 use std::time::Duration;
 
-use gleaner_common::id::{ContentHash, Fence, JobId};
-use gleaner_common::job::Outcome;
+use gleaner_agent_core::guest::Start;
+use gleaner_agent_core::router;
+use gleaner_common::id::{Fence, JobId, SubprogramId};
+use gleaner_common::job::{JobSpec, Outcome};
 use gleaner_common::program::Life;
-use gleaner_common::reaction::Keep;
-use gleaner_common::wire::AgentFrame;
-use gleaner_program_core::address::{Rank, Request, Snapshot, Task};
-use gleaner_program_core::facts::End;
-use gleaner_program_core::wire::{Answer, Ask, FromRank};
+use gleaner_program_core::address::Rank;
+use gleaner_program_core::simulated::{Found, Habits, Op, Program, Progress, draw};
+use gleaner_program_core::wire::{LIST_MAX, ProgramFrame};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
-/// One rank's questions, one after the other. It moves with its rank.
-#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
-#[derive(Clone, Debug)]
-pub(crate) struct Script {
-    pub(crate) job: JobId,
-    pub(crate) rank: u32,
-    pub(crate) life: Life,
-    asked: u64,
-    /// Does it use the bag? A program that does has no snapshots.
-    bag: bool,
-    /// Does it go back to images? Others save their state themselves.
-    pub(crate) images: bool,
-    /// The rank's newest part of a snapshot, told of on every connection.
-    pub(crate) cut: Option<(Snapshot, ContentHash)>,
-    open: Option<(Request, Ask)>,
-    puts: u32,
-    holding: Option<Task>,
-    spawns: bool,
-    closes: bool,
-    done: bool,
-}
-
-impl Script {
-    pub(crate) fn new(job: JobId, rank: u32, life: Life, bag: bool) -> Self {
-        let first = rank == 0;
-        Self {
-            job,
-            rank,
-            life,
-            asked: 0,
-            bag,
-            images: job.0 % 6 != 1,
-            cut: None,
-            open: None,
-            puts: 3,
-            holding: None,
-            spawns: first,
-            closes: first,
-            done: false,
-        }
-    }
-
-    /// A new process: it knows nothing, and its questions have new numbers.
-    pub(crate) fn begin_anew(&mut self) {
-        let anew = Self::new(self.job, self.rank, self.life, self.bag);
-        *self = Self { asked: self.asked, spawns: self.spawns, cut: self.cut, ..anew };
-    }
-
-    /// The question that is open, or the next one.
-    pub(crate) fn ask(&mut self, fence: Fence) -> Option<AgentFrame> {
-        if self.open.is_none() {
-            let ask = self.next()?;
-            self.asked += 1;
-            self.open = Some((Request(self.asked), ask));
-        }
-        let (request, ask) = self.open.clone()?;
-        Some(frame(fence, self.life, &FromRank::Ask { request, ask }))
-    }
-
-    fn next(&mut self) -> Option<Ask> {
-        if std::mem::take(&mut self.spawns) {
-            return Some(Ask::Spawn { count: 1 });
-        }
-        if !self.bag {
-            return None;
-        }
-        if self.puts > 0 {
-            self.puts -= 1;
-            return Some(Ask::PutTask { task: vec![1, 2, 3] });
-        }
-        if std::mem::take(&mut self.closes) {
-            return Some(Ask::CloseBag);
-        }
-        if let Some(task) = self.holding.take() {
-            return Some(Ask::Done { task, result: vec![4] });
-        }
-        (!self.done).then_some(Ask::NextTask)
-    }
-
-    /// The task whose result counts now, if this answer says so.
-    pub(crate) fn answered(&mut self, request: Request, answer: &Answer) -> Option<Task> {
-        let (_, asked) = self.open.take_if(|(of, _)| *of == request)?;
-        if let Answer::Task { task, .. } = answer {
-            self.holding = Some(*task);
-        }
-        self.done |= *answer == Answer::NoMoreTasks;
-        let Ask::Done { task, .. } = asked else { return None };
-        (*answer == Answer::Done { first: true }).then_some(task)
-    }
-}
+use super::invariant::holds;
+use super::place::Place;
+use super::shell::Pipe;
+use super::{Lab, Local};
 
 /// A process as it was written down.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
     pub(crate) left: Duration,
     pub(crate) outcome: Outcome,
+    /// Of a rank: its program, and how long it works between two operations.
+    pub(crate) program: Option<(Program, Duration)>,
 }
 
-/// A rank that its router has packed.
+impl router::Image for Image {
+    fn bytes(&self) -> u64 {
+        1_000
+    }
+}
+
+/// What the process of a rank has in memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Packed {
-    pub(crate) script: Script,
-    /// What it goes back to, if it goes back to an image.
-    pub(crate) image: Option<Image>,
-}
-
-/// How far an image is, as a router knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Imaging {
-    Nothing,
-    Wanted,
-    Begun,
-}
-
-/// A rank, as a router has it.
-#[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
-pub(crate) struct Endpoint {
-    pub(crate) script: Script,
-    /// Does the endpoint have the pipes of a process?
-    pub(crate) plugged: bool,
-    /// What the rank has arrived with, if it was not set going yet.
-    pub(crate) arriving: Option<Keep>,
-    pub(crate) packed: bool,
-    pub(crate) retreating: bool,
+pub(crate) struct RankProcess {
+    pub(crate) program: Program,
+    pub(crate) pipe: Pipe,
+    pub(crate) pace: Duration,
+    /// Its next operation is planned.
+    planned: bool,
     pub(crate) retreated: bool,
-    pub(crate) fault: bool,
-    pub(crate) imaging: Imaging,
-    pub(crate) image: Option<Image>,
-    pub(crate) ended: Option<End>,
-    pub(crate) drained: bool,
 }
 
-impl Endpoint {
-    pub(crate) fn new(script: Script) -> Self {
-        Self {
-            script,
-            plugged: true,
-            arriving: None,
-            packed: false,
-            retreating: false,
-            retreated: false,
-            fault: false,
-            imaging: Imaging::Nothing,
-            image: None,
-            ended: None,
-            drained: false,
-        }
+impl RankProcess {
+    pub(crate) fn new((program, pace): (Program, Duration), pipe: Pipe) -> Self {
+        Self { program, pipe, pace, planned: false, retreated: false }
     }
 
-    /// Does the rank have a process that hears it?
-    pub(crate) fn is_set_going(&self) -> bool {
-        self.plugged && self.arriving.is_none() && self.ended.is_none()
-    }
-
-    /// What there is to go back to: an image, or what the program has saved.
-    pub(crate) fn way_back(&self) -> Result<Option<Image>, String> {
-        match (&self.image, self.script.images) {
-            (_, false) => Ok(None),
-            (Some(image), true) => Ok(Some(image.clone())),
-            (None, true) => Err("no image is kept of it".to_owned()),
-        }
-    }
-
-    /// What an ended rank says on every connection.
-    pub(crate) fn say(&self, fence: Fence) -> Vec<AgentFrame> {
-        let Some(end) = self.ended else { return vec![] };
-        let ended = FromRank::Ended { end, snapshot: Snapshot(0), sent: vec![(Rank(0), 1)] };
-        let mut said = vec![frame(fence, self.script.life, &ended)];
-        if self.drained {
-            said.push(frame(fence, self.script.life, &FromRank::Drained));
-        }
-        said
+    /// Its next operation, or its end: because nobody hears it, because it has to end
+    /// or, half done, because it fails.
+    fn goes_on(&mut self, gives_up: bool, fails: bool) -> Progress {
+        let Self { program, pipe, .. } = self;
+        let is_closed = pipe.is_closed();
+        let progress = pipe.with(|pipes| {
+            if is_closed || fails && program.is_half_done() {
+                program.die();
+            } else if gives_up {
+                program.quit(&mut pipes.to_agent);
+            }
+            program.step(&mut pipes.to_program, &mut pipes.to_agent)
+        });
+        self.planned = progress == Progress::Moved;
+        progress
     }
 }
 
-pub(super) fn frame(fence: Fence, life: Life, said: &FromRank) -> AgentFrame {
-    let bytes = postcard::to_stdvec(said).expect("it serialises");
-    AgentFrame::FromRank { fence, life, bytes }
+/// Do the ranks of such a job talk? Others take tasks out of a bag.
+pub(super) fn talks(spec: &JobSpec) -> bool {
+    let saves = spec.program.is_some_and(|program| program.checkpoint_every.is_some());
+    saves || spec.program.is_some() && spec.retries % 2 == 1
+}
+
+/// Do they go back to images? Others save their state themselves.
+fn has_images(job: JobId) -> bool {
+    job.0 % 6 != 1
+}
+
+impl Lab {
+    /// What this rank does from its beginning on.
+    fn script(&self, start: &Start, life: Life) -> Rc<Vec<Op>> {
+        let (id, spec) = (start.subprogram, &start.spec);
+        let (ranks, talk) = (spec.indexes.len(), talks(spec));
+        let images = has_images(id.job);
+        let is_first = !self.anew.contains(&(id, life));
+        let mut script = if talk {
+            let seed = self.seed ^ (u64::from(id.job.0) << 32);
+            let mut random = SmallRng::seed_from_u64(seed);
+            let boundaries = if images { 0.06 } else { 0.0 };
+            let saves = if images { 0.0 } else { 0.1 };
+            let habits = Habits { saves, boundaries, asks: 0.03, long: 0.01, middling: 0.1 };
+            let ranks = ranks as usize;
+            let steps = random.random_range(3..=14) * ranks;
+            let mut scripts = draw(&mut random, ranks, steps, habits);
+            if (id.index as usize) < ranks {
+                scripts.swap_remove(id.index as usize)
+            } else {
+                vec![Op::Ask]
+            }
+        } else {
+            let closes = (id.index == 0).then_some(Op::CloseBag);
+            let marks = images.then_some(Op::Boundary);
+            [Op::Put; 3].into_iter().chain(closes).chain(marks).chain([Op::Tasks]).collect()
+        };
+        if id.index == 0 && is_first {
+            script.insert(0, Op::Spawn(1));
+        }
+        Rc::new(script)
+    }
+
+    /// A new process of a rank.
+    pub(super) fn rank_process(&mut self, start: &Start) -> (Program, Duration) {
+        let id = start.subprogram;
+        let life = start.rank.as_ref().expect("it is a rank").life;
+        let script = self.script(start, life);
+        let pace = self.work(id.job) / u32::try_from(script.len() + 1).unwrap_or(1);
+        (Program::new(Rank(id.index), script), pace)
+    }
+
+    /// The rank's process has lost its work: it begins anew with nothing. Ranks that
+    /// talk know no better then than to end.
+    pub(super) fn begins_anew(&mut self, start: &Start) {
+        let id = start.subprogram;
+        let life = start.rank.as_ref().expect("it is a rank").life;
+        self.anew.insert((id, life));
+        if talks(&start.spec) {
+            self.gives_up(id.job, life);
+        }
+    }
+
+    /// All ranks of this life of a program end by themselves.
+    pub(super) fn gives_up(&mut self, job: JobId, life: Life) {
+        if !self.broken.insert((job, life)) {
+            return;
+        }
+        for index in 0..self.hosts.len() {
+            let processes = self.hosts[index].processes();
+            let of_job = processes.filter(|(_, process)| process.subprogram.job == job);
+            for fence in of_job.map(|(_, process)| process.fence).collect::<Vec<_>>() {
+                self.kick(index, fence);
+            }
+        }
+    }
+
+    /// A rank that runs goes on with its script.
+    pub(super) fn kick(&mut self, index: usize, fence: Fence) {
+        let now = self.now;
+        let host = &mut self.hosts[index];
+        let Some(at) = host.place_of(fence) else { return };
+        let place = &mut host.places[at];
+        if place.running(now).is_none_or(|process| process.fence != fence) {
+            return;
+        }
+        let Some(process) = &mut place.process else { return };
+        let number = process.number;
+        let Some(rank) = &mut process.rank else { return };
+        if rank.program.is_over() || std::mem::replace(&mut rank.planned, true) {
+            return;
+        }
+        let after = self.up_to(Duration::from_millis(1));
+        self.plan_here(index, after, Local::Runs(number));
+    }
+
+    /// One operation of a rank's program, if its process runs at this moment.
+    pub(super) fn rank_runs(&mut self, index: usize, number: u64) {
+        let now = self.now;
+        let places = &mut self.hosts[index].places;
+        let of = |place: &&mut Place| place.process.as_ref().is_some_and(|it| it.number == number);
+        let Some(place) = places.iter_mut().find(of) else { return };
+        let runs = place.running(now).is_some();
+        let Some(process) = &mut place.process else { return };
+        let (id, life) = (process.subprogram, process.life.unwrap_or_default());
+        let Some(rank) = process.rank.as_mut() else { return };
+        rank.planned = false;
+        if !runs || rank.program.is_over() {
+            return;
+        }
+        if rank.pipe.is_closed() && process.outcome == Outcome::Succeeded {
+            process.outcome = Outcome::ExitCode(1);
+        }
+        let gives_up = self.broken.contains(&(id.job, life));
+        let progress = rank.goes_on(gives_up, process.outcome != Outcome::Succeeded);
+        let (gap, found) = (rank.pace * 2, std::mem::take(&mut rank.program.found));
+        if progress == Progress::Over {
+            place.account(now);
+            let process = place.process.as_mut().expect("it was there");
+            process.left = Duration::from_millis(1);
+        }
+        if progress == Progress::Moved {
+            let after = self.up_to(gap);
+            self.plan_here(index, after, Local::Runs(number));
+        }
+        self.rank_found(id, life, found);
+        // Its agent reads the pipe now and then, and at its end.
+        if progress == Progress::Blocked || self.rng.random_bool(0.8) {
+            self.act(index, |_, _| {});
+        }
+    }
+
+    /// A rank judges what it is told.
+    fn rank_found(&mut self, id: SubprogramId, life: Life, found: Found) {
+        let Found { received, accepted, deadlock, wrong } = found;
+        if wrong.is_some() || received > 0 {
+            holds!(RankOrder, wrong.is_none(), "{id}: {}", wrong.unwrap_or_default());
+            self.received += received;
+        }
+        if let Some(waits) = deadlock.filter(|_| !self.broken.contains(&(id.job, life))) {
+            // Others wait for what a rank would have said that has failed.
+            let one_failed = self.failed.contains(&(id.job, life));
+            holds!(RankOrder, one_failed, "{id} is told of a deadlock: {waits:?}");
+            self.gives_up(id.job, life);
+        }
+        for (request, task) in accepted {
+            self.witness.accepted(id, life, request, task);
+        }
+    }
+
+    /// A program does what it must not, if it is there.
+    pub(super) fn faults(&mut self, index: usize, number: u64) {
+        let now = self.now;
+        let places = self.hosts[index].places.iter();
+        let process = places.filter_map(|place| place.running(now)).find(|it| it.number == number);
+        let Some(rank) = process.and_then(|process| process.rank.as_ref()) else { return };
+        rank.pipe.with(|pipes| {
+            pipes.to_agent.push_back(ProgramFrame::Matched(vec![0; LIST_MAX + 1]));
+        });
+        self.act(index, |_, _| {});
+    }
+
+    /// The rank returns its work, and ends by itself. Ranks that talk do not.
+    pub(super) fn returns(&mut self, index: usize, fence: Fence) {
+        let now = self.now;
+        let Some(at) = self.hosts[index].place_of(fence) else { return };
+        let place = &mut self.hosts[index].places[at];
+        let talk = place.guest.as_ref().is_none_or(|guest| talks(&guest.start.spec));
+        if talk || place.running(now).is_none() {
+            return;
+        }
+        place.account(now);
+        let process = place.process.as_mut().expect("it runs");
+        let Some(rank) = &mut process.rank else { return };
+        let RankProcess { program, pipe, .. } = rank;
+        let returns =
+            pipe.with(|pipes| program.retreat(&mut pipes.to_program, &mut pipes.to_agent));
+        if returns {
+            rank.retreated = true;
+            (process.left, process.outcome) = (Duration::from_millis(1), Outcome::Succeeded);
+            self.act(index, |_, _| {});
+        }
+    }
 }

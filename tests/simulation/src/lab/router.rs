@@ -1,52 +1,70 @@
-//! Routers: what carries ranks' messages, as far as agents know it.
+//! Routers: the production one of each host, and the time that it takes.
 //!
-//! A router carries its agent's commands out in order, and answers in order, in
-//! its own time.
+//! Commands of the event loop wait for whoever takes up the router next, as in
+//! production; what it answers comes in order, in its own time.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gleaner_agent_core::guest::{self, Exit, Start};
-use gleaner_common::id::Fence;
+use gleaner_agent_core::guest::{self, Exit};
+use gleaner_agent_core::router::{self, RouterEvent};
+use gleaner_common::id::{Fence, WorkstationId};
+use gleaner_common::job::Outcome;
 use gleaner_common::reaction::Keep;
-use gleaner_program_core::facts::End;
+use gleaner_common::time::Moment;
+use gleaner_common::wire::CoordinatorFrame;
+use gleaner_coordinator_core::Link;
 use rand::Rng;
 
-use super::cuts::cut_frame;
 use super::place::Payload;
-use super::rank::{Endpoint, Image, Imaging, Packed, Script};
+use super::rank::Image;
+use super::shell::{Order, Pipe, Surroundings};
 use super::{Lab, Local};
 
-/// A command of an agent to its router.
+pub(crate) type RouterCommand = router::RouterCommand<Surroundings>;
+pub(crate) type Said = RouterEvent<Surroundings>;
+pub(crate) type Packed = router::Packed<Image>;
+type Core = router::Router<Surroundings>;
+
+/// What carries ranks' messages at a host.
 #[derive(Debug)]
-pub(crate) enum RouterCommand {
-    Begin(Box<Start>),
-    Exited { fence: Fence, end: End, stays: bool, exit: Box<Exit> },
-    Dropped(Fence),
-    Retreat { fence: Fence, within: Duration },
-    Replug(Fence),
-    Depart { fence: Fence, keep: Keep },
-    Stayed(Fence),
-    Image(Fence),
-    Imaged { fence: Fence, image: Option<Image> },
-    Arrive { start: Box<Start>, payload: Box<Payload> },
-    SetGoing(Fence),
+pub(crate) struct Router {
+    core: Core,
+    /// What the event loop has left for it.
+    left: Vec<RouterCommand>,
+    /// Commands are looked at in order, and answers come in order.
+    told_until: Moment,
+    says_until: Moment,
+    /// Ends of which not all is known.
+    pub(super) settling: BTreeMap<Fence, Box<Exit>>,
+}
+
+impl Default for Router {
+    fn default() -> Self {
+        let (told_until, says_until) = (Moment::ZERO, Moment::ZERO);
+        let core = Core::new(Surroundings::default());
+        Self { core, left: vec![], told_until, says_until, settling: BTreeMap::new() }
+    }
+}
+
+impl Router {
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    pub(crate) fn surroundings(&mut self) -> &mut Surroundings {
+        self.core.shell()
+    }
 }
 
 impl Lab {
     pub(super) fn command_router(&mut self, index: usize, command: RouterCommand) {
         let after = self.router_takes();
         let router = &mut self.hosts[index].router;
+        router.left.push(command);
         router.told_until = router.told_until.max(self.now + after);
         let at = router.told_until;
-        self.plan_here_at(index, at, Local::RouterCommand(command));
-    }
-
-    fn router_says(&mut self, index: usize, fence: Fence, event: guest::Event) {
-        let after = self.router_takes();
-        let router = &mut self.hosts[index].router;
-        router.says_until = router.says_until.max(self.now + after);
-        let at = router.says_until;
-        self.plan_here_at(index, at, Local::RouterSays { fence, event: Box::new(event) });
+        self.plan_here_at(index, at, Local::RouterTurn);
     }
 
     fn router_takes(&mut self) -> Duration {
@@ -54,315 +72,152 @@ impl Lab {
         self.up_to(Duration::from_millis(if long { 500 } else { 2 }))
     }
 
-    /// The agent hears it now.
-    pub(super) fn router_said(&mut self, index: usize, fence: Fence, event: guest::Event) {
-        if let Some(at) = self.hosts[index].place_of(fence) {
-            let place = &mut self.hosts[index].places[at];
-            let wants = matches!(event, guest::Event::ImageWanted);
-            if wants || matches!(event, guest::Event::HasImage) {
-                place.ordered.imaging = wants;
+    /// The router does something, and all that follows from it.
+    pub(super) fn act(&mut self, index: usize, act: impl FnOnce(&mut Core, Moment)) {
+        let host = &mut self.hosts[index];
+        let now = host.clock.reads(self.now);
+        let Router { core, left, .. } = &mut host.router;
+        left.drain(..).for_each(|command| core.take(now, command));
+        act(core, now);
+        for process in host.places.iter().filter_map(|place| place.process.as_ref()) {
+            let Some(rank) = &process.rank else { continue };
+            let (speaks, has_place) = rank.pipe.is_ready();
+            if has_place {
+                core.write(process.fence);
             }
-        } else if matches!(event, guest::Event::ImageWanted) {
-            return;
+            if speaks {
+                core.hear(now, process.fence);
+            }
         }
-        self.tell_guest(index, fence, event);
-    }
-
-    pub(super) fn router_takes_in(&mut self, index: usize, command: RouterCommand) {
-        let router = &mut self.hosts[index].router;
-        match command {
-            RouterCommand::Begin(start) => self.rank_begins(index, &start),
-            RouterCommand::Exited { fence, end, stays, exit } => {
-                self.rank_exited(index, fence, end, stays, exit);
-            }
-            RouterCommand::Dropped(fence) => {
-                router.fetching.remove(&fence);
-                router.endpoints.remove(&fence);
-            }
-            RouterCommand::Retreat { fence, within } => {
-                let Some(endpoint) = router.endpoints.get_mut(&fence) else { return };
-                endpoint.retreating = true;
-                // Some take too long, and some do not listen.
-                let after = self.up_to(within * 2);
-                if self.rng.random_bool(0.9) {
-                    self.plan_here(index, after, Local::Returns(fence));
-                }
-            }
-            RouterCommand::Replug(fence) => {
-                let Some(endpoint) = router.endpoints.get_mut(&fence) else { return };
-                (endpoint.plugged, endpoint.packed) = (true, false);
-                (endpoint.retreating, endpoint.retreated) = (false, false);
-                endpoint.script.begin_anew();
-                self.rank_goes_on(index, fence);
-            }
-            RouterCommand::Depart { fence, keep } => {
-                let packed = self.packed(index, fence, keep);
-                self.router_packed(index, fence, packed);
-            }
-            RouterCommand::Stayed(fence) => {
-                if let Some(endpoint) = router.endpoints.get_mut(&fence) {
-                    endpoint.packed = false;
-                    self.kick(index, fence);
-                }
-            }
-            RouterCommand::Image(fence) => {
-                let done = match router.endpoints.get_mut(&fence) {
-                    Some(endpoint) if !endpoint.fault => {
-                        endpoint.imaging = Imaging::Begun;
-                        Ok(())
-                    }
-                    Some(_) => Err("it floods".to_owned()),
-                    None => Err("there is no such rank here".to_owned()),
-                };
-                self.router_says(index, fence, guest::Event::PipesEmptied(done));
-            }
-            RouterCommand::Imaged { fence, image } => {
-                let Some(endpoint) = router.endpoints.get_mut(&fence) else { return };
-                let begun = std::mem::replace(&mut endpoint.imaging, Imaging::Nothing);
-                if image.is_some() && begun == Imaging::Begun {
-                    endpoint.image = image;
-                }
-            }
-            RouterCommand::Arrive { start, payload } => {
-                let done = self.unpack(index, &start, *payload);
-                self.router_says(index, start.at.fence, guest::Event::Unpacked(done));
-            }
-            RouterCommand::SetGoing(fence) => self.set_going(index, fence),
+        core.settle(now);
+        for order in core.shell().take() {
+            self.router_orders(index, order);
+        }
+        let news = |(_, process): &(_, &super::place::Process)| {
+            process.rank.as_ref().is_some_and(|rank| rank.pipe.take_news())
+        };
+        let hear: Vec<Fence> =
+            self.hosts[index].processes().filter(news).map(|(_, process)| process.fence).collect();
+        for fence in hear {
+            self.kick(index, fence);
         }
     }
 
-    fn rank_begins(&mut self, index: usize, start: &Start) {
-        let (fence, id) = (start.at.fence, start.subprogram);
-        let rank = start.rank.as_ref().expect("only ranks begin");
-        if rank.cut.is_some() {
-            self.hosts[index].router.fetching.insert(fence);
-            let after = self.up_to(Duration::from_secs(1));
-            return self.plan_here(index, after, Local::Fetched(Box::new(start.clone())));
-        }
-        let (script, _) = self.script_of((id, fence), rank);
-        if !self.hosts[index].router.is_over(id.job, rank.life) {
-            self.hosts[index].router.endpoints.insert(fence, Endpoint::new(script));
-            self.rank_goes_on(index, fence);
-        }
+    /// It looks at what was left for it, and at its clock.
+    pub(super) fn router_wakes(&mut self, index: usize) {
+        self.act(index, Core::wake);
     }
 
-    /// A rank's part of a snapshot is here.
-    pub(super) fn fetched(&mut self, index: usize, start: &Start) {
-        let (fence, id) = (start.at.fence, start.subprogram);
-        if !self.hosts[index].router.fetching.remove(&fence) {
-            return;
-        }
-        let rank = start.rank.as_ref().expect("only ranks begin");
-        let (script, image) = self.script_of((id, fence), rank);
-        if image.is_some() {
-            let packed = Some(Packed { script, image: image.clone() });
-            let keep = Keep::SubtaskStart;
-            let payload = Payload { keep, image, packed, runs: 0, before: [].into() };
-            return self.has_image(index, fence, payload);
-        }
-        if !self.hosts[index].router.is_over(id.job, rank.life) {
-            self.hosts[index].router.endpoints.insert(fence, Endpoint::new(script));
-            self.rank_goes_on(index, fence);
-        }
-    }
-
-    fn has_image(&mut self, index: usize, fence: Fence, payload: Payload) {
-        if let Some(at) = self.hosts[index].place_of(fence) {
-            let guest = self.hosts[index].places[at].guest.as_mut().expect("it is held");
-            guest.snapshot = Some(payload);
-        }
-        self.router_says(index, fence, guest::Event::HasImage);
-    }
-
-    fn rank_exited(&mut self, index: usize, fence: Fence, end: End, stays: bool, exit: Box<Exit>) {
-        let router = &mut self.hosts[index].router;
-        router.fetching.remove(&fence);
-        if router.endpoints.get(&fence).is_some_and(|it| it.arriving.is_some()) {
-            router.endpoints.remove(&fence);
-        }
-        let (mut exit, mut settled) = (exit, false);
-        if let Some(endpoint) = router.endpoints.get_mut(&fence) {
-            endpoint.plugged = false;
-            (endpoint.image, endpoint.imaging) = (None, Imaging::Nothing);
-            settled = !endpoint.fault && (stays || endpoint.retreated);
-            endpoint.retreating = false;
-            if endpoint.fault {
-                exit.outcome = gleaner_common::job::Outcome::Fault("it floods".to_owned());
-            } else if !settled {
-                endpoint.ended = Some(end);
-                let said = endpoint.say(fence);
-                let after = self.up_to(Duration::from_secs(20));
-                self.plan_here(index, after, Local::Drains(fence));
-                for frame in said {
+    fn router_orders(&mut self, index: usize, order: Order) {
+        match order {
+            Order::Send(session, frame) => {
+                if self.hosts[index].link.is_some_and(|link| link.serial == session) {
                     self.send_up(index, frame);
                 }
             }
-        }
-        self.router_says(index, fence, guest::Event::Exited { exit, stays: settled });
-    }
-
-    pub(super) fn drains(&mut self, index: usize, fence: Fence) {
-        let Some(endpoint) = self.hosts[index].router.endpoints.get_mut(&fence) else { return };
-        endpoint.drained = true;
-        for frame in endpoint.say(fence) {
-            self.send_up(index, frame);
-        }
-    }
-
-    fn packed(&mut self, index: usize, fence: Fence, keep: Keep) -> Result<Packed, String> {
-        let fails = keep != Keep::Nothing && self.obstacle(0.1);
-        let endpoint = self.hosts[index].router.endpoints.get_mut(&fence);
-        let endpoint = endpoint.ok_or("there is no such rank here")?;
-        if endpoint.fault || fails {
-            return Err("it floods".to_owned());
-        }
-        let image = if keep == Keep::SubtaskStart { endpoint.way_back()? } else { None };
-        endpoint.packed = true;
-        let mut script = endpoint.script.clone();
-        if keep == Keep::Nothing {
-            script.begin_anew();
-        }
-        Ok(Packed { script, image })
-    }
-
-    /// The container holds what was packed until it is carried.
-    fn router_packed(&mut self, index: usize, fence: Fence, packed: Result<Packed, String>) {
-        let after = self.router_takes();
-        let router = &mut self.hosts[index].router;
-        router.says_until = router.says_until.max(self.now + after);
-        let at = router.says_until;
-        self.plan_here_at(index, at, Local::Packed { fence, packed: Box::new(packed) });
-    }
-
-    pub(super) fn hear_packed(
-        &mut self,
-        index: usize,
-        fence: Fence,
-        packed: Result<Packed, String>,
-    ) {
-        let Some(at) = self.hosts[index].place_of(fence) else { return };
-        let guest = self.hosts[index].places[at].guest.as_mut().expect("it is held");
-        let done = packed.map(|packed| guest.packed = Some(packed));
-        self.tell_guest(index, fence, guest::Event::Packed(done));
-    }
-
-    fn unpack(&mut self, index: usize, start: &Start, payload: Payload) -> Result<(), String> {
-        let fails = self.obstacle(0.05);
-        let rank = start.rank.as_ref().ok_or("it is no rank")?;
-        let Packed { mut script, image } = payload.packed.ok_or("nothing is known of it")?;
-        if fails || self.hosts[index].router.is_over(start.subprogram.job, rank.life) {
-            return Err("its program has begun again".to_owned());
-        }
-        assert_eq!((script.job, script.rank), (start.subprogram.job, start.subprogram.index));
-        script.life = rank.life;
-        let mut endpoint = Endpoint::new(script);
-        (endpoint.image, endpoint.arriving) = (image, Some(payload.keep));
-        self.hosts[index].router.endpoints.insert(start.at.fence, endpoint);
-        Ok(())
-    }
-
-    fn set_going(&mut self, index: usize, fence: Fence) {
-        let router = &mut self.hosts[index].router;
-        let Some(endpoint) = router.endpoints.get_mut(&fence) else { return };
-        let Some(keep) = endpoint.arriving.take() else { return };
-        if keep == Keep::Nothing {
-            endpoint.script.begin_anew();
-        }
-        self.rank_goes_on(index, fence);
-    }
-
-    /// The rank asks what it has to ask, and is written down now and then if it
-    /// goes back to images.
-    fn rank_goes_on(&mut self, index: usize, fence: Fence) {
-        let images = self.hosts[index].router.endpoints[&fence].script.images;
-        if images {
-            let after = self.up_to(Duration::from_secs(1));
-            self.plan_here(index, after, Local::WantsImage(fence));
-        }
-        if self.fails(0.1) {
-            let after = self.up_to(self.setting.work_max);
-            self.plan_here(index, after, Local::Faults(fence));
-        }
-        self.kick(index, fence);
-    }
-
-    /// A program of a job that saves nothing is at a boundary.
-    pub(super) fn wants_image(&mut self, index: usize, fence: Fence) {
-        if self.want_image(index, fence) {
-            let after = Duration::from_millis(500) + self.up_to(Duration::from_secs(4));
-            self.plan_here(index, after, Local::WantsImage(fence));
+            Order::Have(request) => self.router_has(index, request),
+            Order::Say(said) => {
+                let after = self.router_takes();
+                let router = &mut self.hosts[index].router;
+                router.says_until = router.says_until.max(self.now + after);
+                let at = router.says_until;
+                self.plan_here_at(index, at, Local::RouterSays(Box::new(said)));
+            }
+            Order::Pass(number, frames) => self.pass(number, frames),
         }
     }
 
-    /// Is it there, to want one?
-    pub(super) fn want_image(&mut self, index: usize, fence: Fence) -> bool {
-        let now = self.now;
-        let host = &mut self.hosts[index];
-        let Some(at) = host.place_of(fence) else { return false };
-        let endpoint = host.router.endpoints.get_mut(&fence);
-        let Some(endpoint) = endpoint.filter(|it| it.is_set_going()) else { return false };
-        if host.places[at].running(now).is_some() && endpoint.imaging == Imaging::Nothing {
-            endpoint.imaging = Imaging::Wanted;
-            self.router_says(index, fence, guest::Event::ImageWanted);
-        }
-        true
-    }
-
-    pub(super) fn faults(&mut self, index: usize, fence: Fence) {
-        let Some(endpoint) = self.hosts[index].router.endpoints.get_mut(&fence) else { return };
-        if endpoint.is_set_going() {
-            endpoint.fault = true;
-            self.router_says(index, fence, guest::Event::Faulted("it floods".to_owned()));
-        }
-    }
-
-    /// The rank returns its work, and ends by itself.
-    pub(super) fn returns(&mut self, index: usize, fence: Fence) {
-        let now = self.now;
-        let Some(at) = self.hosts[index].place_of(fence) else { return };
-        let host = &mut self.hosts[index];
-        let Some(endpoint) = host.router.endpoints.get_mut(&fence) else { return };
-        let place = &mut host.places[at];
-        if !endpoint.retreating || !endpoint.is_set_going() || place.running(now).is_none() {
-            return;
-        }
-        endpoint.retreated = true;
-        place.account(now);
-        if let Some(process) = &mut place.process {
-            process.left = Duration::from_millis(1);
-            process.outcome = gleaner_common::job::Outcome::Succeeded;
-        }
-        self.router_says(index, fence, guest::Event::Returned);
-    }
-
-    /// A rank that runs asks what it has to ask.
-    pub(super) fn kick(&mut self, index: usize, fence: Fence) {
-        let now = self.now;
-        let host = &mut self.hosts[index];
-        let Some(at) = host.place_of(fence) else { return };
-        let runs = host.places[at].running(now).is_some_and(|process| process.fence == fence);
-        let Some(endpoint) = host.router.endpoints.get_mut(&fence) else { return };
-        if runs && endpoint.is_set_going() && !endpoint.packed && !endpoint.retreated {
-            let asked = endpoint.script.ask(fence);
-            if let Some(frame) = asked {
-                self.send_up(index, frame);
+    /// The agent hears it now.
+    pub(super) fn router_said(&mut self, index: usize, said: Said) {
+        match said {
+            Said::Faulted { fence, what } => {
+                self.tell_guest(index, fence, guest::Event::Faulted(what));
+            }
+            Said::Settled { fence, fault, stays } => {
+                let Some(mut exit) = self.hosts[index].router.settling.remove(&fence) else {
+                    return;
+                };
+                if let Some(what) = fault {
+                    exit.outcome = Outcome::Fault(what);
+                }
+                self.tell_guest(index, fence, guest::Event::Exited { exit, stays });
+            }
+            Said::Returned(fence) => self.tell_guest(index, fence, guest::Event::Returned),
+            Said::Packed { fence, packed } => {
+                let Some(at) = self.hosts[index].place_of(fence) else { return };
+                let guest = self.hosts[index].places[at].guest.as_mut().expect("it is held");
+                let done = packed.map(|packed| guest.packed = Some(packed));
+                self.tell_guest(index, fence, guest::Event::Packed(done));
+            }
+            Said::WantsImage(fence) => {
+                let Some(at) = self.hosts[index].place_of(fence) else { return };
+                self.hosts[index].places[at].ordered.imaging = true;
+                self.tell_guest(index, fence, guest::Event::ImageWanted);
+            }
+            Said::Emptied { fence, done } => {
+                self.tell_guest(index, fence, guest::Event::PipesEmptied(done));
+            }
+            Said::HasImage { fence, bytes, image, .. } => {
+                let image = Some(self.cuts.image(&image));
+                let Some(at) = self.hosts[index].place_of(fence) else { return };
+                let place = &mut self.hosts[index].places[at];
+                let packed = Some(Packed { bytes, image: image.clone() });
+                let keep = Keep::SubtaskStart;
+                let payload = Payload { keep, image, packed, runs: 0, before: [].into() };
+                place.ordered.imaging = false;
+                place.guest.as_mut().expect("it is held").snapshot = Some(payload);
+                self.tell_guest(index, fence, guest::Event::HasImage);
+            }
+            Said::Unpacked { fence, done } => {
+                self.tell_guest(index, fence, guest::Event::Unpacked(done));
             }
         }
     }
 
-    /// What the ranks here say again on a new connection.
-    pub(super) fn say_again(&mut self, index: usize) {
-        let endpoints = &self.hosts[index].router.endpoints;
-        let fences: Vec<Fence> = endpoints.keys().copied().collect();
-        for fence in fences {
-            let Some(endpoint) = self.hosts[index].router.endpoints.get(&fence) else { continue };
-            let mut said = endpoint.say(fence);
-            let Script { life, cut, .. } = &endpoint.script;
-            said.extend(cut.map(|cut| cut_frame(fence, *life, cut)));
-            for frame in said {
-                self.send_up(index, frame);
-            }
-            self.kick(index, fence);
+    /// Its pipes may turn out to be sick.
+    pub(super) fn may_sicken(&mut self, pipe: &Pipe, part: f64) {
+        if self.obstacle(part) {
+            pipe.sicken();
         }
+    }
+
+    // ── what it hears of the coordinator ───────────────────────────────────
+
+    /// What an agent hears that is for its ranks.
+    pub(super) fn tell_ranks(&mut self, index: usize, link: Link, frame: &CoordinatorFrame) {
+        let command = match frame.clone() {
+            CoordinatorFrame::ToRank { fence, life, bytes } => {
+                RouterCommand::ToRank { fence, life, bytes }
+            }
+            CoordinatorFrame::Ranks { job, life, at } => {
+                assert!(at.iter().all(|at| !at.name.is_empty()));
+                RouterCommand::Ranks { job, life, at }
+            }
+            CoordinatorFrame::Relayed { from, bytes } => RouterCommand::Relayed { from, bytes },
+            CoordinatorFrame::Forget { job } => RouterCommand::Forget(job),
+            CoordinatorFrame::Welcome { workstation, .. } => {
+                RouterCommand::Up { session: link.serial, own: workstation }
+            }
+            CoordinatorFrame::Cancel { .. }
+            | CoordinatorFrame::HeartbeatAck { .. }
+            | CoordinatorFrame::Job { .. }
+            | CoordinatorFrame::Offer(_)
+            | CoordinatorFrame::Acknowledge { .. }
+            | CoordinatorFrame::Refused { .. }
+            | CoordinatorFrame::Depart { .. }
+            | CoordinatorFrame::Stay { .. }
+            | CoordinatorFrame::GoOn { .. }
+            | CoordinatorFrame::Revoked { .. }
+            | CoordinatorFrame::GiveBack { .. }
+            | CoordinatorFrame::Riders { .. } => return,
+        };
+        self.act(index, |core, now| core.take(now, command));
+    }
+
+    /// The coordinator's shell passes on what agents hand each other: to whom it
+    /// has welcomed, if there is any.
+    pub(super) fn relays(&mut self, from: Link, to: WorkstationId, bytes: Vec<u8>) {
+        let Some(link) = self.welcomed.get(&to).copied() else { return };
+        self.send_down(link, CoordinatorFrame::Relayed { from: from.workstation, bytes });
     }
 }

@@ -10,6 +10,7 @@ use gleaner_coordinator_core::{Core, Event, RequestId};
 use rand::Rng;
 
 use super::host::Host;
+use super::rank::talks;
 use super::{Happening, Lab};
 
 impl Lab {
@@ -44,6 +45,14 @@ impl Lab {
             spec.shape = Shape { min, ..Shape::default() };
             if self.rng.random_bool(0.3) {
                 spec.on_busy.reaction = Reaction::Rollback;
+            }
+            // Ranks that talk have no work to return.
+            if talks(&spec) {
+                let OnBusy { reaction, then, .. } = &mut spec.on_busy;
+                *then = Reaction::Migrate;
+                if *reaction == Reaction::Retreat {
+                    *reaction = Reaction::Migrate;
+                }
             }
         }
         if spec.program.is_none() && self.rng.random_bool(self.setting.replicated) {

@@ -346,6 +346,7 @@ impl Lab {
         self.hosts[index].crash();
         self.usage.agent_dies(index);
         self.streams_end(id);
+        self.ways_end(index);
         if let Some(link) = link {
             self.cut(link);
         }

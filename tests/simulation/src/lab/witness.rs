@@ -10,7 +10,7 @@ use gleaner_common::report::{JobSummary, SubprogramState, WorkstationState};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::Printed;
 use gleaner_coordinator_core::{Change, Core, Step};
-use gleaner_program_core::address::Task;
+use gleaner_program_core::address::{Request, Task};
 
 use super::agents::truth;
 use super::copies::is_over;
@@ -50,7 +50,8 @@ pub(crate) struct Witness {
     carried: BTreeSet<Fence>,
     /// Those that stand still and have ended by that: nobody sets them going.
     husks: BTreeSet<Fence>,
-    tasks: BTreeSet<(JobId, Life, Task)>,
+    /// Tasks of which a result was accepted, and whose question that answered.
+    tasks: BTreeMap<(JobId, Life, Task), (u32, Request)>,
     /// How often a program of several ranks began.
     pub(crate) gangs: usize,
     pub(crate) moves: u64,
@@ -237,9 +238,11 @@ impl Witness {
     }
 
     /// A rank was told that its result of a task is the one that counts.
-    pub(crate) fn accepted(&mut self, job: JobId, life: Life, task: Task) {
-        let is_first = self.tasks.insert((job, life, task));
-        holds!(RankOrder, is_first, "{task} of job {job} was accepted twice");
+    /// One that goes back hears the same answer again.
+    pub(crate) fn accepted(&mut self, id: SubprogramId, life: Life, asked: Request, task: Task) {
+        let by = *self.tasks.entry((id.job, life, task)).or_insert((id.index, asked));
+        let is_same = by == (id.index, asked);
+        holds!(RankOrder, is_same, "{task} of job {} was accepted twice", id.job);
     }
 
     /// New attempts go to workstations that are idle as far as is known, and

@@ -1,6 +1,7 @@
 //! Two machines with one identity.
 
 use gleaner_common::id::MachineId;
+use gleaner_common::program::ProgramSpec;
 
 use super::*;
 
@@ -155,6 +156,26 @@ fn a_life_that_comes_back_proves_a_copy_and_waits_for_what_that_runs() {
     assert_eq!(site.dial(&mut first, 6), None);
     assert_eq!(site.offers().len(), 1, "what was lost runs again");
     assert!(site.dial(&mut second, 7).is_some());
+}
+
+/// Its copy was told to stop a rank, and nobody has heard that it did.
+#[test]
+fn a_life_that_comes_back_waits_for_what_was_to_stop() {
+    let [.., [mut first, mut second]] = pairs();
+    let mut site = Site::new(Config::default());
+    site.enrol(1);
+    assert_eq!(site.dial(&mut first, 1), None);
+    assert_eq!(site.dial(&mut second, 2), None);
+    site.enrol(2);
+    site.connect(2, 1, 1);
+    let (_, offered) = site.submit_program_with(2, ProgramSpec::default(), 5);
+    let failed = offered.iter().find(|(at, ..)| *at == 2).unwrap();
+    site.started(2, failed.2);
+    site.finished(2, failed.2, Outcome::ExitCode(1));
+    let told = site.dial(&mut first, 3).unwrap_or_default();
+    assert!(told.starts_with("what another machine runs as host1 has to end first"), "{told}");
+    site.pass(PAST_LEASE);
+    assert_eq!(site.dial(&mut first, 4), None);
 }
 
 #[test]

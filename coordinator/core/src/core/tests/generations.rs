@@ -1,6 +1,7 @@
 //! Stores that went back in time: fences, old results and what is not known.
 
 use gleaner_common::id::Generation;
+use gleaner_common::program::{Life, ProgramSpec};
 
 use super::*;
 
@@ -162,6 +163,28 @@ fn agents_without_guests_are_heard_the_more_often_the_fewer_they_are() {
     (5_001..=20_000).for_each(|id| site.enrol(id));
     site.connect(3, 1, 1);
     assert_eq!(told(&site), s(20));
+}
+
+/// Agents may know of ranks that any self of the store had.
+#[test]
+fn a_copy_that_comes_back_twice_begins_its_programs_in_later_lives_each_time() {
+    let mut site = Site::with_idle(2);
+    // The clock is right: it is long after 2024.
+    site.now = site.now + s(3_000_000_000);
+    site.connect(1, 1, 1);
+    site.connect(2, 1, 1);
+    let (job, _) = site.submit_program(2, ProgramSpec::default());
+    let mut lives = vec![Life(1)];
+    for _ in 0..3 {
+        let copy = Restored { is_copy: true, ..site.kept(job) };
+        for _ in 0..2 {
+            site.starts_from(copy.clone());
+            site.pass(s(5));
+            lives.push(site.core.jobs[&job].progress().life);
+        }
+        site.keep_journal();
+    }
+    assert!(lives.is_sorted_by(|before, after| before < after), "{lives:?}");
 }
 
 /// The coordinator died before the programs of a restored backup had begun again: then

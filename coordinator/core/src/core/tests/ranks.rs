@@ -136,6 +136,12 @@ impl Site {
 
     /// A new life of the coordinator, from what the steps so far had kept.
     pub(super) fn restart(&mut self, job: JobId) {
+        let restored = self.kept(job);
+        self.core = Core::restore(self.now, self.wall(), Config::default(), restored);
+    }
+
+    /// What the store has of a program.
+    pub(super) fn kept(&self, job: JobId) -> Restored {
         let before = &self.core.jobs[&job];
         let attempts = before.placed().map(|(position, fence)| {
             let attempt = &self.core.attempts[&fence];
@@ -154,7 +160,7 @@ impl Site {
             let (subprogram, history) = (before.subprogram(*position), history.clone());
             SubprogramRecord { subprogram, state: SubprogramState::Succeeded, history }
         });
-        let restored = Restored {
+        Restored {
             workstations: (1..=4).map(|id| (WorkstationId(id), format!("host{id}"))).collect(),
             jobs: vec![before.record().clone()],
             subprograms: over.collect(),
@@ -162,8 +168,7 @@ impl Site {
             fences_below: Fence::of(10_000),
             events: self.journal.clone(),
             ..Restored::default()
-        };
-        self.core = Core::restore(self.now, self.wall(), Config::default(), restored);
+        }
     }
 }
 

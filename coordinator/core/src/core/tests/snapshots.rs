@@ -4,6 +4,7 @@ use gleaner_common::id::ContentHash;
 use gleaner_common::program::{Life, ProgramSpec};
 use gleaner_program_core::address::{Rank, Request, Snapshot};
 use gleaner_program_core::complaint::Complaint;
+use gleaner_program_core::facts::End;
 use gleaner_program_core::wire::{self, Ask, FromRank, ToRank};
 
 use super::*;
@@ -119,6 +120,51 @@ fn a_rank_without_a_part_brings_a_snapshot_to_nothing() {
     site.say(offered[1], &cut(1, 1));
     site.dies(offered[0].0);
     site.check_begins_with(&[None, None]);
+}
+
+/// It says that it has ended before its agent says how, and lacks nobody then.
+#[test]
+fn a_snapshot_is_not_whole_by_a_rank_that_has_failed() {
+    for takes_part in [false, true] {
+        let mut site = Site::with_idle(2);
+        let spec = ProgramSpec { checkpoint_every: Some(EVERY), ..ProgramSpec::default() };
+        let (_, offered) = site.submit_program_with(2, spec, 5);
+        for (id, _, fence) in &offered {
+            site.started(*id, *fence);
+        }
+        site.becomes_whole(1, &offered);
+        site.cut_begins(2, &offered);
+        site.say(offered[0], &cut(2, 0));
+        let (end, snapshot) = (End::Signal(9), Snapshot(2));
+        site.say(offered[1], &FromRank::Ended { end, snapshot, sent: vec![] });
+        if takes_part {
+            site.say(offered[1], &cut(2, 1));
+        }
+        site.say(offered[1], &FromRank::Drained);
+        site.finished(offered[1].0, offered[1].2, Outcome::Signal(9));
+        site.check_begins_with(&[Some(part(1, 0)), Some(part(1, 1))]);
+    }
+}
+
+/// What others had sent it is kept nowhere.
+#[test]
+fn a_rank_that_had_ended_and_is_lost_unheard_begins_again_only_with_all_others() {
+    for heard in [true, false] {
+        let (mut site, _, offered) = Site::with_saved(2);
+        let (end, snapshot) = (End::ExitCode(0), Snapshot(0));
+        site.say(offered[1], &FromRank::Ended { end, snapshot, sent: vec![] });
+        site.say(offered[1], &FromRank::Drained);
+        site.cut_begins(1, &offered);
+        site.say(offered[0], &cut(1, 0));
+        if heard {
+            site.finished(offered[1].0, offered[1].2, Outcome::Succeeded);
+            site.dies(offered[0].0);
+            site.check_begins_with(&[Some(part(1, 0))]);
+        } else {
+            site.dies(offered[1].0);
+            site.check_begins_with(&[None, None]);
+        }
+    }
 }
 
 #[test]

@@ -5,21 +5,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use gleaner_program_core::address::{
-    Communicator, Envelope, Inside, Part, Rank, Request, Tag, cost, pieces,
-};
-use gleaner_program_core::wire::{
-    AgentFrame, Answer, Ask, ProgramFrame, Unreceived, VERSION, Wait,
-};
 use serde::{Deserialize, Serialize};
 
-use crate::script::Op;
+use super::script::Op;
+use crate::address::{
+    Communicator, Envelope, Inside, Part, Rank, Request, Tag, Task, cost, pieces,
+};
+use crate::wire::{AgentFrame, Answer, Ask, ProgramFrame, Unreceived, VERSION, Wait};
 
 /// What the program saves.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct State {
-    pub(crate) at: usize,
-    pub(crate) hash: u64,
+pub struct State {
+    /// How many operations of its script are behind it.
+    pub at: usize,
+    /// Of all that it has heard.
+    pub hash: u64,
     sent: BTreeMap<(Rank, Tag), u64>,
     received: BTreeMap<(Rank, Tag), u64>,
 }
@@ -44,17 +44,32 @@ enum Phase {
     Over,
 }
 
+/// What a step came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Progress {
+pub enum Progress {
     Moved,
     Blocked,
     Over,
 }
 
+/// What a program has found out, for whoever runs it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// So many messages were received.
+    pub received: u64,
+    /// The results of tasks that were accepted, by the questions that told them.
+    pub accepted: Vec<(Request, Task)>,
+    /// A deadlock that it was told of.
+    pub deadlock: Option<Vec<(Rank, Wait)>>,
+    /// What its agent has done wrong.
+    pub wrong: Option<String>,
+}
+
+/// One process of a rank.
 #[derive(Clone, Debug)]
-pub(crate) struct Program {
-    pub(crate) state: State,
-    pub(crate) rank: Rank,
+pub struct Program {
+    pub state: State,
+    pub rank: Rank,
     script: Rc<Vec<Op>>,
     phase: Phase,
     saved: Vec<u8>,
@@ -75,8 +90,15 @@ pub(crate) struct Program {
     gone: BTreeSet<Rank>,
     /// Has it said that it stands at a boundary, and may it go on?
     stands: Option<bool>,
-    /// Costs that arrived from each rank, for the test of the windows.
-    pub(crate) held: u64,
+    /// The task it has taken out of the bag.
+    holding: Option<Task>,
+    asked_to_retreat: bool,
+    pub found: Found,
+}
+
+/// What the messages of a rank are filled with.
+fn filling(rank: Rank) -> u8 {
+    rank.0.to_le_bytes()[0]
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -84,7 +106,7 @@ fn mix(hash: u64, value: u64) -> u64 {
 }
 
 impl Program {
-    pub(crate) fn new(rank: Rank, script: Rc<Vec<Op>>) -> Self {
+    pub fn new(rank: Rank, script: Rc<Vec<Op>>) -> Self {
         Self {
             state: State::default(),
             rank,
@@ -106,16 +128,18 @@ impl Program {
             told_waiting: None,
             gone: BTreeSet::new(),
             stands: None,
-            held: 0,
+            holding: None,
+            asked_to_retreat: false,
+            found: Found::default(),
         }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
     /// Runs to the end of one operation, or until it has to wait.
-    pub(crate) fn step(
+    pub fn step(
         &mut self,
         from_agent: &mut VecDeque<AgentFrame>,
         to_agent: &mut VecDeque<ProgramFrame>,
@@ -147,16 +171,71 @@ impl Program {
                 true
             }
             Op::Boundary => self.boundary(from_agent, to_agent),
-            Op::Ask => self.ask(from_agent, to_agent),
+            Op::Ask => self.ask(Ask::Processors, from_agent, to_agent),
+            Op::Spawn(count) => self.ask(Ask::Spawn { count }, from_agent, to_agent),
+            Op::Put => self.ask(Ask::PutTask { task: vec![1, 2, 3] }, from_agent, to_agent),
+            Op::CloseBag => self.ask(Ask::CloseBag, from_agent, to_agent),
+            Op::Tasks => {
+                let ask = match self.holding {
+                    Some(task) => Ask::Done { task, result: vec![4] },
+                    None => Ask::NextTask,
+                };
+                self.ask(ask, from_agent, to_agent)
+            }
         };
         if !done {
             return Progress::Blocked;
         }
-        // A save is of the state after it.
-        if op != Op::Save {
+        // A save is of the state after it, and the bag is left when it is done.
+        if !matches!(op, Op::Save | Op::Tasks) {
             self.state.at += 1;
         }
         Progress::Moved
+    }
+
+    /// Returns its work and ends, if it was asked to.
+    pub fn retreat(
+        &mut self,
+        from_agent: &mut VecDeque<AgentFrame>,
+        to_agent: &mut VecDeque<ProgramFrame>,
+    ) -> bool {
+        if self.phase == Phase::Running {
+            self.read_all(from_agent);
+        }
+        let returns = self.phase == Phase::Running && self.asked_to_retreat;
+        if returns {
+            to_agent.push_back(ProgramFrame::Retreated);
+            self.phase = Phase::Over;
+        }
+        returns
+    }
+
+    /// Has it done half of what it does?
+    pub fn is_half_done(&self) -> bool {
+        self.state.at * 2 >= self.script.len()
+    }
+
+    /// Ends in the middle of what it does.
+    pub fn die(&mut self) {
+        self.phase = Phase::Over;
+    }
+
+    /// Ends where it is, and says so.
+    pub fn quit(&mut self, to_agent: &mut VecDeque<ProgramFrame>) {
+        if self.phase == Phase::Running {
+            self.bye(to_agent);
+        }
+        self.phase = Phase::Over;
+    }
+
+    fn is_wrong(&mut self, what: impl FnOnce() -> String) {
+        self.found.wrong.get_or_insert_with(what);
+    }
+
+    fn must(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.is_wrong(what);
+        }
     }
 
     fn bye(&mut self, to_agent: &mut VecDeque<ProgramFrame>) {
@@ -176,7 +255,7 @@ impl Program {
 
     fn save(&mut self, to_agent: &mut VecDeque<ProgramFrame>) {
         self.state.at += 1;
-        let bytes = postcard::to_stdvec(&self.state).unwrap();
+        let bytes = postcard::to_stdvec(&self.state).expect("it serialises");
         let half = bytes.len() / 2;
         for (last, part) in [(false, &bytes[..half]), (true, &bytes[half..])] {
             let state = Bytes::copy_from_slice(part);
@@ -199,13 +278,14 @@ impl Program {
 
     fn ask(
         &mut self,
+        ask: Ask,
         from_agent: &mut VecDeque<AgentFrame>,
         to_agent: &mut VecDeque<ProgramFrame>,
     ) -> bool {
         let request = *self.asked.get_or_insert_with(|| {
             let request = self.request;
             self.request = Request(request.0 + 1);
-            to_agent.push_back(ProgramFrame::Ask { request, ask: Ask::Processors });
+            to_agent.push_back(ProgramFrame::Ask { request, ask });
             request
         });
         self.read_all(from_agent);
@@ -213,9 +293,33 @@ impl Program {
             self.tell_waiting(Wait::Answer { request }, to_agent);
             return false;
         };
-        let Answer::Processors { count } = answer else { panic!("{answer:?}") };
-        self.state.hash = mix(self.state.hash, u64::from(count));
         self.asked = None;
+        match answer {
+            Answer::Processors { count } => {
+                self.state.hash = mix(self.state.hash, u64::from(count));
+            }
+            Answer::Task { task, .. } => self.holding = Some(task),
+            Answer::Done { first } => {
+                if let Some(task) = self.holding.take().filter(|_| first) {
+                    self.found.accepted.push((request, task));
+                }
+            }
+            Answer::NoMoreTasks => self.state.at += 1,
+            Answer::Declined { .. } => self.holding = None,
+            Answer::Spawned { .. }
+            | Answer::TooMany { .. }
+            | Answer::Put { .. }
+            | Answer::BagClosed
+            | Answer::Closed => {}
+            Answer::Left
+            | Answer::Returned
+            | Answer::Result { .. }
+            | Answer::NoMoreResults
+            | Answer::Noted
+            | Answer::Negotiated(_) => {
+                self.is_wrong(|| format!("it has not asked that: {answer:?}"));
+            }
+        }
         true
     }
 
@@ -232,7 +336,7 @@ impl Program {
             let mut message = vec![];
             message.extend_from_slice(&index.to_le_bytes());
             message.extend_from_slice(&self.state.hash.to_le_bytes());
-            message.resize(bytes, self.rank.0 as u8);
+            message.resize(bytes, filling(self.rank));
             *index += 1;
             let message = Bytes::from(message);
             self.sending = pieces(bytes)
@@ -300,12 +404,21 @@ impl Program {
 
     /// Once, in order, and whole.
     fn look_at(&mut self, message: &Message) {
-        let expected = self.state.received.entry((message.from, message.tag)).or_default();
-        let index = u64::from_le_bytes(message.bytes[..8].try_into().unwrap());
-        assert_eq!(index, *expected, "{} of {} {}", self.rank, message.from, message.tag);
-        *expected += 1;
-        assert!(message.bytes[16..].iter().all(|byte| *byte == message.from.0 as u8));
-        let theirs = u64::from_le_bytes(message.bytes[8..16].try_into().unwrap());
+        self.found.received += 1;
+        let (rank, from, tag) = (self.rank, message.from, message.tag);
+        let expected =
+            *self.state.received.entry((from, tag)).and_modify(|it| *it += 1).or_insert(1);
+        let number = |at: usize| {
+            let bytes = message.bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(u64::MAX, u64::from_le_bytes)
+        };
+        let (index, theirs) = (number(0), number(8));
+        self.must(index == expected - 1, || {
+            format!("{rank} received number {index} of {from}, {tag}, and not {}", expected - 1)
+        });
+        let rest = message.bytes.iter().skip(16);
+        let is_whole = rest.clone().all(|byte| *byte == filling(from));
+        self.must(is_whole, || format!("{rank} received what {from} has not sent"));
         let length = message.bytes.len() as u64;
         let hash = mix(mix(self.state.hash, theirs), length);
         self.state.hash = mix(hash, u64::from(message.from.0) << 8 | u64::from(message.tag.0));
@@ -332,9 +445,10 @@ impl Program {
     }
 
     fn read_one(&mut self, frame: AgentFrame) {
+        let phase = self.phase;
         match frame {
             AgentFrame::Welcome(welcome) => {
-                assert_eq!(self.phase, Phase::Greeting);
+                self.must(phase == Phase::Greeting, || format!("welcomed while {phase:?}"));
                 self.window = welcome.window;
                 self.rooms = welcome.rooms.into_iter().collect();
                 self.logged = welcome.logged;
@@ -343,10 +457,13 @@ impl Program {
                     if welcome.restored.is_some() { Phase::Restoring } else { Phase::Running };
             }
             AgentFrame::State { last, state } => {
-                assert_eq!(self.phase, Phase::Restoring);
+                self.must(phase == Phase::Restoring, || format!("restored while {phase:?}"));
                 self.saved.extend_from_slice(&state);
                 if last {
-                    self.state = postcard::from_bytes(&self.saved).unwrap();
+                    match postcard::from_bytes(&self.saved) {
+                        Ok(state) => self.state = state,
+                        Err(error) => self.is_wrong(|| format!("its state is another's: {error}")),
+                    }
                     self.phase = Phase::Running;
                 }
             }
@@ -355,40 +472,40 @@ impl Program {
             }
             AgentFrame::Room { to, total } => {
                 let room = self.rooms.entry(to).or_insert(self.window);
-                assert!(total > *room, "room only grows");
-                *room = total;
+                let grows = total > std::mem::replace(room, total);
+                self.must(grows, || format!("the room to {to} shrinks to {total}"));
             }
             AgentFrame::Answer { request, answer } => {
-                assert!(self.answers.insert(request, answer).is_none(), "answered twice");
+                let before = self.answers.insert(request, answer);
+                self.must(before.is_none(), || format!("{request} is answered twice"));
             }
-            AgentFrame::Gone { rank, .. } => {
-                self.gone.insert(rank);
-            }
-            AgentFrame::Deadlock { waits } => panic!("no deadlock: {waits:?}"),
+            AgentFrame::Gone { rank, .. } => drop(self.gone.insert(rank)),
+            AgentFrame::Deadlock { waits } => self.found.deadlock = Some(waits),
             AgentFrame::GoOn => {
-                assert_eq!(self.stands, Some(false), "it is told to go on and does not stand");
-                self.stands = Some(true);
+                let stood = self.stands.replace(true);
+                self.must(stood == Some(false), || "it goes on and does not stand".to_owned());
             }
-            AgentFrame::PleaseSave
-            | AgentFrame::Retreat { .. }
-            | AgentFrame::Ranks { .. }
-            | AgentFrame::Negotiate(_) => {}
-            AgentFrame::Refused { reason } => panic!("refused: {reason}"),
+            AgentFrame::Retreat { .. } => self.asked_to_retreat = true,
+            AgentFrame::PleaseSave | AgentFrame::Ranks { .. } | AgentFrame::Negotiate(_) => {}
+            AgentFrame::Refused { reason } => self.is_wrong(|| format!("refused: {reason}")),
         }
     }
 
     fn delivered(&mut self, number: u64, from: Rank, envelope: Envelope, payload: &[u8]) {
         let cost = cost(payload.len());
-        self.held += cost;
-        assert!(!self.gone.contains(&from), "{from} was gone");
-        assert!(self.inside.entry(from).or_default().accept(envelope.part, payload.len()));
+        self.must(!self.gone.contains(&from), || format!("{from} speaks and was gone"));
+        let fits = self.inside.entry(from).or_default().accept(envelope.part, payload.len());
+        self.must(fits, || format!("a piece of {from} in the middle of another message"));
         let whole = matches!(envelope.part, Part::Whole | Part::Last);
         if matches!(envelope.part, Part::Whole | Part::First { .. }) {
             let (tag, bytes) = (envelope.tag, payload.to_vec());
             self.inbox.push(Message { number, from, tag, bytes, whole, untaken: cost });
             return;
         }
-        let open = self.inbox.iter_mut().rev().find(|m| m.from == from && !m.whole).unwrap();
+        let open = self.inbox.iter_mut().rev().find(|m| m.from == from && !m.whole);
+        let Some(open) = open else {
+            return self.is_wrong(|| format!("a piece of {from} without its first one"));
+        };
         open.bytes.extend_from_slice(payload);
         open.whole = whole;
         open.untaken += cost;

@@ -1,12 +1,14 @@
 //! Random programs that end: what each rank sends and receives, drawn as one
 //! execution in which every receive finds its message.
 
-use gleaner_program_core::address::{Rank, Tag};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+use crate::address::{Rank, Tag};
+
+/// What a rank does next.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Op {
+pub enum Op {
     Send {
         to: Rank,
         tag: Tag,
@@ -20,8 +22,34 @@ pub(crate) enum Op {
     Save,
     /// Stands until its agent lets it go on: an image may be taken there.
     Boundary,
-    /// Asks the coordinator, whose answer is drawn anew each time.
+    /// Asks how many processors there are: another number each time.
     Ask,
+    /// Starts so many ranks more.
+    Spawn(u32),
+    /// Puts a task into the bag.
+    Put,
+    CloseBag,
+    /// Does what is in the bag, until all is done.
+    Tasks,
+}
+
+/// What a program's ranks do how often.
+#[derive(Clone, Copy, Debug)]
+pub struct Habits {
+    pub saves: f64,
+    pub boundaries: f64,
+    pub asks: f64,
+    /// How many of the messages are of more than a piece, and of about a page.
+    pub long: f64,
+    pub middling: f64,
+}
+
+impl Habits {
+    pub fn draw(random: &mut SmallRng) -> Self {
+        let saves = random.random_range(0.0..0.15);
+        let boundaries = if random.random_bool(0.4) { random.random_range(0.0..0.15) } else { 0.0 };
+        Self { saves, boundaries, asks: 0.05, long: 0.05, middling: 0.2 }
+    }
 }
 
 /// What may be between two ranks without a receive, so that no program
@@ -37,23 +65,21 @@ struct Sent {
 }
 
 /// One script for each rank.
-pub(crate) fn draw(random: &mut SmallRng, ranks: usize, steps: usize) -> Vec<Vec<Op>> {
+pub fn draw(random: &mut SmallRng, ranks: usize, steps: usize, habits: Habits) -> Vec<Vec<Op>> {
     let mut scripts = vec![vec![]; ranks];
     // Ranks that receive from whoever comes first.
     let any: Vec<bool> = (0..ranks).map(|_| random.random_bool(0.3)).collect();
-    let saves = random.random_range(0.0..0.15);
-    let marks = if random.random_bool(0.4) { random.random_range(0.0..0.15) } else { 0.0 };
     let mut under_way: Vec<Sent> = vec![];
     for _ in 0..steps {
         let rank = random.random_range(0..ranks);
-        if random.random_bool(saves) {
+        if random.random_bool(habits.saves) {
             scripts[rank].push(Op::Save);
-        } else if random.random_bool(marks) {
+        } else if random.random_bool(habits.boundaries) {
             scripts[rank].push(Op::Boundary);
-        } else if random.random_bool(0.05) {
+        } else if random.random_bool(habits.asks) {
             scripts[rank].push(Op::Ask);
         } else if random.random_bool(0.55) {
-            send(random, rank, ranks, &mut scripts, &mut under_way);
+            send(random, (rank, ranks), habits, &mut scripts, &mut under_way);
         } else {
             receive(random, rank, &any, &mut scripts, &mut under_way);
         }
@@ -69,15 +95,15 @@ pub(crate) fn draw(random: &mut SmallRng, ranks: usize, steps: usize) -> Vec<Vec
 
 fn send(
     random: &mut SmallRng,
-    rank: usize,
-    ranks: usize,
+    (rank, ranks): (usize, usize),
+    habits: Habits,
     scripts: &mut [Vec<Op>],
     under_way: &mut Vec<Sent>,
 ) {
     let to = random.random_range(0..ranks);
-    let bytes = match random.random_range(0..20) {
-        0 => random.random_range(60_000..150_000),
-        1..5 => random.random_range(1_000..10_000),
+    let bytes = match random.random::<f64>() {
+        long if long < habits.long => random.random_range(60_000..150_000),
+        other if other < habits.long + habits.middling => random.random_range(1_000..10_000),
         _ => random.random_range(24..100),
     };
     let between: usize = under_way
@@ -87,7 +113,7 @@ fn send(
         .sum();
     if between + bytes <= BETWEEN_BYTES_MAX {
         let tag = Tag(random.random_range(0..3));
-        scripts[rank].push(Op::Send { to: Rank(to as u32), tag, bytes });
+        scripts[rank].push(Op::Send { to: Rank(number(to)), tag, bytes });
         under_way.push(Sent { from: rank, to, tag, bytes });
     }
 }
@@ -108,10 +134,14 @@ fn receive(
         under_way.remove(chosen);
         return;
     }
-    scripts[rank].push(Op::Receive { from: Some(Rank(sent.from as u32)), tag: Some(sent.tag) });
+    scripts[rank].push(Op::Receive { from: Some(Rank(number(sent.from))), tag: Some(sent.tag) });
     // It gets the oldest of that sender and tag.
     let oldest = under_way
         .iter()
         .position(|other| (other.from, other.to, other.tag) == (sent.from, sent.to, sent.tag));
-    under_way.remove(oldest.unwrap());
+    under_way.remove(oldest.expect("it was chosen"));
+}
+
+fn number(rank: usize) -> u32 {
+    u32::try_from(rank).expect("few ranks")
 }
