@@ -85,6 +85,12 @@ impl Endpoint {
         if matches!(self.presence, Presence::Ended { .. }) {
             return self.answer_probe(from, out);
         }
+        if self.presence == Presence::Absent {
+            // What is acknowledged is not sent again, and a rank whose process has not
+            // begun may begin elsewhere, without what has come here.
+            self.peer(from).incoming.skipped = true;
+            return;
+        }
         let snapshot = self.snapshot;
         let next_number = self.log.next_number();
         let incoming = &mut self.peer(from).incoming;

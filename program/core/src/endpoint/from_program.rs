@@ -27,7 +27,7 @@ const REMEMBERED_MAX: usize = 4 << 20;
 impl Endpoint {
     pub(super) fn program_said(&mut self, now: Moment, frame: ProgramFrame, out: &mut Vec<Effect>) {
         match (self.presence, frame) {
-            (Presence::Absent, ProgramFrame::Hello { version }) => self.hello(version, out),
+            (Presence::Absent, ProgramFrame::Hello { version }) => self.hello(now, version, out),
             (Presence::Absent, _) => self.fault("it did not begin with Hello", out),
             // The rank's process is about to end.
             (Presence::Broken | Presence::Ended { .. }, _) => {}
@@ -72,7 +72,7 @@ impl Endpoint {
         }
     }
 
-    fn hello(&mut self, version: u16, out: &mut Vec<Effect>) {
+    fn hello(&mut self, now: Moment, version: u16, out: &mut Vec<Effect>) {
         let rank = self.config.rank;
         if version != VERSION {
             let complaint = Complaint::Version { rank, theirs: version, ours: VERSION };
@@ -103,6 +103,7 @@ impl Endpoint {
         self.tell(AgentFrame::Welcome(welcome), out);
         out.extend(restored.map(Effect::Restore));
         self.give_what_waits(out);
+        self.say_where_we_are(now, |peer| peer.incoming.skipped, out);
     }
 
     pub(super) fn fault(&mut self, what: &str, out: &mut Vec<Effect>) {

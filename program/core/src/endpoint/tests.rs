@@ -137,6 +137,23 @@ fn a_message_is_delivered_and_acknowledged() {
     assert_eq!(one.held(), 0);
 }
 
+/// A rank whose process has not begun may begin elsewhere, without what came here.
+#[test]
+fn what_comes_before_the_process_has_begun_is_kept_by_its_sender() {
+    let mut one = present(1);
+    let mut early = Endpoint::new(config(2), Fence::of(12));
+    let effects = say(&mut one, send(2, 7, b"hello"));
+    assert_eq!(carry(&mut one, &mut early, effects), []);
+    assert!(one.held() > 0);
+    // It is placed anew, and nothing is known of its first attempt.
+    let mut two = Endpoint::new(config(2), Fence::of(22));
+    let effects = handle(&mut one, Event::PeerAt(Rank(2)));
+    carry(&mut one, &mut two, effects);
+    let effects = say(&mut two, ProgramFrame::Hello { version: VERSION });
+    let got = carry(&mut two, &mut one, effects);
+    assert_eq!(delivered(&got), [(1, &b"hello"[..])]);
+}
+
 #[test]
 fn programs_that_break_the_protocol_are_told_how() {
     let whole = |bytes| ProgramFrame::Send {
