@@ -54,14 +54,15 @@ impl Lab {
         self.coordinator_crashes(self.setting.away.mul_f64(long), 0.0);
         let later = std::mem::replace(&mut self.store, copy);
         // A program's ranks may know more than a journal that nobody marked.
-        if which < 0.7 || self.setting.programs > 0.0 {
+        let is_marked = which < 0.7 || self.setting.programs > 0.0;
+        if is_marked {
             self.store.mark(&later);
         }
         (self.copies.is_fresh, self.copies.restored) = (true, self.copies.restored + 1);
         self.accepted.retain(|job| self.store.jobs.contains_key(job));
         self.cuts.come_back(&self.store);
         let kept: Vec<_> = self.store.directory().cloned().collect();
-        self.enrolment.store_went_back(&kept, self.store.is_marked());
+        self.enrolment.store_went_back(&kept, is_marked);
         let lease = self.setting.config.lease.mul_f64(LEASE_PART) + SEEN;
         self.witness.went_back(self.now + lease, &later, &self.store);
         (0..self.hosts.len()).for_each(|index| self.hosts.touch(index));

@@ -429,6 +429,8 @@ impl Lab {
                 taken_out(said, &|_, known| known.name == name);
                 self.enrolment.counts.1 += 1;
             }
+            // Perhaps it was done before, and nobody has heard of that.
+            (Question::Rotate { old, at_once: true, .. }, Err(_)) => drop(said.good.remove(old)),
             (Question::Token { .. } | Question::Enrol { .. } | Question::Rotate { .. }, _) => {}
         }
         let (lost, after) = self.enrolment_takes();
