@@ -442,9 +442,10 @@ impl Program {
         under_way.chain(self.past.state.whole.iter().flat_map(Whole::hashes)).collect()
     }
 
-    /// The part of the snapshot that this rank begins with.
+    /// The part of the snapshot that this rank begins with. One that is newer than the
+    /// program's beginning has a rank as it began, if it has not begun yet.
     pub(crate) fn part(&self, rank: Rank) -> Option<ContentHash> {
-        self.past.base().and_then(|whole| whole.parts.get(&rank).copied())
+        self.past.state.whole.as_ref().and_then(|whole| whole.parts.get(&rank).copied())
     }
 
     // ── snapshots ──────────────────────────────────────────────────────────

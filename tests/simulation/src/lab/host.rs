@@ -133,6 +133,10 @@ impl Host {
     }
 
     /// So many guests run side by side here, if no owner comes.
+    pub(crate) fn cores_and_places(&self) -> (u16, u16) {
+        (self.cores, self.places_said())
+    }
+
     pub(crate) fn usable(&self) -> usize {
         self.places_said().min(self.cores).into()
     }

@@ -85,10 +85,11 @@ impl Twins {
             let drift = setting.drift_ppm;
             let ppm = if drift > 0 { rng.random_range(-drift..=drift) } else { 0 };
             let offset = Duration::from_secs(u64::from(originals + id) * 977);
-            let sizes = (rng.random_range(1..=4), rng.random_range(1..=3));
             let clock = Clock { offset, ppm };
-            let mut twin = Host::new(originals + id, sizes, clock, setting.owner_quiet);
             let original = &mut hosts[id as usize - 1];
+            // It may be the one that stays: then there must be room for what there was.
+            let sizes = original.cores_and_places();
+            let mut twin = Host::new(originals + id, sizes, clock, setting.owner_quiet);
             original.identity.machine = named.then(|| machine(id));
             twin.identity.workstation = original.identity.workstation;
             twin.identity.machine = match how {
