@@ -52,7 +52,6 @@ impl Core {
                     w.renew(now, lease);
                     w.learn_load(slots, load);
                 });
-                self.settling.renewed(id, self.unheard_until(now));
                 draft.send(from, CoordinatorFrame::HeartbeatAck { sequence });
             }
             AgentFrame::Presence(presence) => {
@@ -131,7 +130,6 @@ impl Core {
             w.learn_presence(now, hello.presence);
             w.renew(now, lease);
         });
-        self.settling.renewed(id, self.unheard_until(now));
         self.holds_only(id, &hello.held.iter().map(|(fence, _)| *fence).collect());
         let mut missing = self.attempts_at(id);
         let mut keep = vec![];
@@ -509,7 +507,7 @@ impl Core {
     /// be under way on it, and an acknowledged heartbeat would let that attempt
     /// run beside its successor. The welcome on the next connection does not
     /// keep that attempt.
-    pub(super) fn end_session(&mut self, draft: &mut Draft, id: WorkstationId, reason: String) {
+    fn end_session(&mut self, draft: &mut Draft, id: WorkstationId, reason: String) {
         let Some(link) = self.link(id) else { return };
         self.forget_session(draft.now, id);
         draft.effect(Effect::Refuse { link, reason });

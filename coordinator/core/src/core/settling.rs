@@ -3,8 +3,7 @@
 //!
 //! ```text
 //! a program begins again ──► its attempts ──┬── Stopped, or a hello without them ──► settled
-//!                                           ├── their workstations' leases end ────► settled
-//!                                           └── those are renewed for long ──► sessions end
+//!                                           └── their workstations' leases end ────► settled
 //! the store went back ─────► all that it does not know ── a lease ends ────────────► settled
 //! ```
 
@@ -33,9 +32,6 @@ struct Wait {
     fences: BTreeSet<Fence>,
     /// Then their leases have ended.
     until: Moment,
-    /// Until then their agents may hear that they are not wanted. An acknowledged
-    /// heartbeat renews a lease, and may overtake what waits for the disk.
-    patience: Moment,
 }
 
 impl Settling {
@@ -49,14 +45,12 @@ impl Settling {
     }
 
     pub(super) fn first_due(&self) -> Option<Moment> {
-        let due = self.jobs.values().map(|wait| wait.until.min(wait.patience));
-        due.chain(self.unknown_until).min()
+        self.jobs.values().map(|wait| wait.until).chain(self.unknown_until).min()
     }
 
     /// Nothing of this job begins before then, whatever is heard.
     pub(super) fn wait(&mut self, job: JobId, until: Moment) -> &mut BTreeSet<Fence> {
-        let new = Wait { fences: BTreeSet::new(), until, patience: until };
-        let wait = self.jobs.entry(job).or_insert(new);
+        let wait = self.jobs.entry(job).or_insert(Wait { fences: BTreeSet::new(), until });
         wait.until = wait.until.max(until);
         &mut wait.fences
     }
@@ -73,26 +67,6 @@ impl Settling {
         let wait = self.jobs.get_mut(&job)?;
         wait.fences.remove(&fence);
         wait.fences.is_empty().then(|| self.jobs.remove(&job)).flatten().map(|_| job)
-    }
-
-    /// What runs there may run until then.
-    pub(super) fn renewed(&mut self, at: WorkstationId, until: Moment) {
-        for (other, job) in self.unwanted.values() {
-            if let Some(wait) = self.jobs.get_mut(job).filter(|_| *other == at) {
-                wait.until = wait.until.max(until);
-            }
-        }
-    }
-
-    /// Where attempts have not stopped that were to stop long ago.
-    fn take_impatient(&mut self, now: Moment) -> BTreeSet<WorkstationId> {
-        let mut found = BTreeSet::new();
-        for wait in self.jobs.values_mut().filter(|wait| wait.patience <= now) {
-            wait.patience = Moment::MAX;
-            let at = wait.fences.iter().filter_map(|fence| self.unwanted.get(fence));
-            found.extend(at.map(|(at, _)| *at));
-        }
-        found
     }
 
     fn take_due(&mut self, now: Moment) -> Vec<JobId> {
@@ -157,10 +131,6 @@ impl Core {
     pub(super) fn settle_what_is_due(&mut self, draft: &mut Draft) {
         for job in self.settling.take_due(draft.now) {
             self.schedule.changed(job);
-        }
-        for id in self.settling.take_impatient(draft.now) {
-            // Its lease ends then, whether it hears anything or not.
-            self.end_session(draft, id, "it has not stopped what it was told to stop".to_owned());
         }
         if self.settling.unknown_until.take_if(|until| *until <= draft.now).is_some() {
             draft.change(Change::WentBack(false));

@@ -94,29 +94,6 @@ fn a_program_begins_again_when_the_lease_of_its_ranks_has_ended() {
     assert_eq!(site.pass_heard(THE_REST).len(), 2);
 }
 
-/// The order to stop waits for the disk, and acknowledged heartbeats overtake it.
-#[test]
-fn a_program_waits_for_ranks_whose_leases_are_renewed_and_not_for_ever() {
-    let (mut site, _, offered) = half_deaf();
-    let second = offered[1].0;
-    site.hear_of(offered[0].0, lost(offered[0].2));
-    let mut waited = Duration::ZERO;
-    while waited < LEASE {
-        assert_eq!(site.heartbeat(second), []);
-        assert_eq!(site.pass_heard(s(2)), [], "it was acknowledged, and runs on");
-        waited += s(2);
-    }
-    let mut offers = vec![];
-    while waited < PAST_LEASE + PAST_LEASE && offers.is_empty() {
-        // Nobody listens to it any more.
-        offers.extend(site.heartbeat(second));
-        offers.extend(site.pass_heard(s(2)));
-        waited += s(2);
-    }
-    assert_eq!(offers.len(), 2, "after {waited:?}");
-    assert!(waited > LEASE + LEASE - s(4), "after {waited:?}");
-}
-
 fn lost(fence: Fence) -> AttemptEvent {
     AttemptEvent::Lost { fence, reason: "its keeper died".into(), suspensions: 0 }
 }
