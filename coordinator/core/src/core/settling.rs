@@ -69,6 +69,16 @@ impl Settling {
         wait.fences.is_empty().then(|| self.jobs.remove(&job)).flatten().map(|_| job)
     }
 
+    /// An agent that goes on being heard has its lease for longer, also for what it was
+    /// to stop and was not told yet: the order waits for the disk, and heartbeats do not.
+    fn renew(&mut self, lease_until: impl Fn(WorkstationId) -> Option<Moment>) {
+        for (at, job) in self.unwanted.values() {
+            if let (Some(until), Some(wait)) = (lease_until(*at), self.jobs.get_mut(job)) {
+                wait.until = wait.until.max(until);
+            }
+        }
+    }
+
     fn take_due(&mut self, now: Moment) -> Vec<JobId> {
         let due: BTreeMap<JobId, Wait> =
             self.jobs.extract_if(.., |_, it| it.until <= now).collect();
@@ -129,6 +139,7 @@ impl Core {
     }
 
     pub(super) fn settle_what_is_due(&mut self, draft: &mut Draft) {
+        self.settling.renew(|at| self.pool.get(at).map(|w| w.lease_until + GRACE));
         for job in self.settling.take_due(draft.now) {
             self.schedule.changed(job);
         }
