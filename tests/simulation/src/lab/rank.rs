@@ -117,7 +117,9 @@ impl Lab {
         let id = start.subprogram;
         let life = start.rank.as_ref().expect("it is a rank").life;
         let script = self.script(start, life);
-        let pace = self.work(id.job) / u32::try_from(script.len() + 1).unwrap_or(1);
+        // Those that talk take long enough for something to happen meanwhile.
+        let work = if talks(&start.spec) { self.long_work() } else { self.work(id.job) };
+        let pace = work / u32::try_from(script.len() + 1).unwrap_or(1);
         (Program::new(Rank(id.index), script), pace)
     }
 
