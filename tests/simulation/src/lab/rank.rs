@@ -94,7 +94,7 @@ impl Lab {
             let saves = if images { 0.0 } else { 0.1 };
             let habits = Habits { saves, boundaries, asks: 0.03, long: 0.01, middling: 0.1 };
             let ranks = ranks as usize;
-            let steps = random.random_range(3..=14) * ranks;
+            let steps = random.random_range(4..=32) * ranks;
             let mut scripts = draw(&mut random, ranks, steps, habits);
             if (id.index as usize) < ranks {
                 scripts.swap_remove(id.index as usize)
