@@ -102,6 +102,31 @@ fn nothing_is_lost_or_done_twice_in_a_storm() {
     assert!(everything || outlines.len() == 1, "a storm without some trouble: {outlines:#?}");
 }
 
+/// Owners come and workstations are drained, and nothing else: ranks that talk to each
+/// other are carried away in the middle of it, and stay after all.
+#[test]
+fn what_ranks_say_to_each_other_comes_once_and_in_order_wherever_they_go() {
+    let test = "what_ranks_say_to_each_other_comes_once_and_in_order_wherever_they_go";
+    let troubles = Troubles::default()
+        .with(Trouble::Owner, s(3))
+        .with(Trouble::Drain, s(5))
+        .with(Trouble::Cut, s(20));
+    let setting = |_| Setting {
+        hosts: 20,
+        jobs: 8,
+        rounds: 2,
+        troubles: troubles.clone(),
+        programs: 1.0,
+        obstacles: 0.1,
+        calm: Some(s(3_600)),
+        ..Setting::default()
+    };
+    let outlines = check(test, 12, setting, |_| {});
+    let sum = |value: fn(&Outline) -> u64| outlines.iter().map(value).sum::<u64>();
+    let (went, received) = (sum(|o| o.went), sum(|o| o.received));
+    assert!(went > 100 && received > 1_000, "{went} moves, {received} messages");
+}
+
 /// Jobs of one and of two cores, which ask for memory or for none.
 #[test]
 fn nothing_is_lost_and_nothing_lent_twice_where_guests_differ_in_size() {

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gleaner_common::id::{Fence, JobId, WorkstationId};
 use gleaner_common::program::Life;
 use gleaner_common::time::{Moment, Spoken};
+use gleaner_common::wire::CoordinatorFrame;
 
 use super::{Core, Draft};
 use crate::attempt::Stage;
@@ -67,6 +68,13 @@ impl Settling {
         let wait = self.jobs.get_mut(&job)?;
         wait.fences.remove(&fence);
         wait.fences.is_empty().then(|| self.jobs.remove(&job)).flatten().map(|_| job)
+    }
+
+    /// What has not stopped, of jobs that have waited long enough.
+    fn overdue(&self, now: Moment) -> Vec<(Fence, WorkstationId, JobId)> {
+        let is_due = |job: &JobId| self.jobs.get(job).is_some_and(|wait| wait.until <= now);
+        let due = self.unwanted.iter().filter(|(_, (_, job))| is_due(job));
+        due.map(|(fence, (at, job))| (*fence, *at, *job)).collect()
     }
 
     fn take_due(&mut self, now: Moment) -> Vec<JobId> {
@@ -129,6 +137,7 @@ impl Core {
     }
 
     pub(super) fn settle_what_is_due(&mut self, draft: &mut Draft) {
+        self.stop_again(draft);
         for job in self.settling.take_due(draft.now) {
             self.schedule.changed(job);
         }
@@ -137,6 +146,18 @@ impl Core {
             self.offer_what_waits(draft);
             self.moves_looked_at = None;
             self.more_to_place = true;
+        }
+    }
+
+    /// An agent that was heard meanwhile has its lease for longer, also for what it was
+    /// to stop and was not told yet: the order waits for the disk, and heartbeats do not.
+    fn stop_again(&mut self, draft: &mut Draft) {
+        for (fence, at, job) in self.settling.overdue(draft.now) {
+            let until = self.pool.get(at).map(|w| w.lease_until + GRACE);
+            if let Some(until) = until.filter(|until| draft.now < *until) {
+                self.settling.wait(job, until);
+                self.send(draft, at, CoordinatorFrame::Cancel { fence });
+            }
         }
     }
 

@@ -654,8 +654,13 @@ impl Lab {
     /// Every other job is of short subprograms, which are sent ahead.
     fn work(&mut self, job: JobId) -> Duration {
         let short = job.0.is_multiple_of(2);
-        let longest = if self.quiet { self.setting.quiet_work_max } else { self.setting.work_max };
-        self.up_to(if short { Duration::from_millis(8) } else { longest })
+        if short { self.up_to(Duration::from_millis(8)) } else { self.long_work() }
+    }
+
+    fn long_work(&mut self) -> Duration {
+        let quiet = self.quiet;
+        let longest = if quiet { self.setting.quiet_work_max } else { self.setting.work_max };
+        self.up_to(longest)
     }
 
     fn outcome(&mut self) -> Outcome {

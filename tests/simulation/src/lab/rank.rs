@@ -94,7 +94,7 @@ impl Lab {
             let saves = if images { 0.0 } else { 0.1 };
             let habits = Habits { saves, boundaries, asks: 0.03, long: 0.01, middling: 0.1 };
             let ranks = ranks as usize;
-            let steps = random.random_range(3..=14) * ranks;
+            let steps = random.random_range(4..=32) * ranks;
             let mut scripts = draw(&mut random, ranks, steps, habits);
             if (id.index as usize) < ranks {
                 scripts.swap_remove(id.index as usize)
@@ -117,7 +117,9 @@ impl Lab {
         let id = start.subprogram;
         let life = start.rank.as_ref().expect("it is a rank").life;
         let script = self.script(start, life);
-        let pace = self.work(id.job) / u32::try_from(script.len() + 1).unwrap_or(1);
+        // Those that talk take long enough for something to happen meanwhile.
+        let work = if talks(&start.spec) { self.long_work() } else { self.work(id.job) };
+        let pace = work / u32::try_from(script.len() + 1).unwrap_or(1);
         (Program::new(Rank(id.index), script), pace)
     }
 

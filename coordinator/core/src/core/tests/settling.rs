@@ -94,6 +94,19 @@ fn a_program_begins_again_when_the_lease_of_its_ranks_has_ended() {
     assert_eq!(site.pass_heard(THE_REST).len(), 2);
 }
 
+/// Its order to stop waits for the disk, and its heartbeats are acknowledged.
+#[test]
+fn a_program_waits_for_a_lease_that_is_renewed_until_its_rank_has_stopped() {
+    let (mut site, _, offered) = half_deaf();
+    let (second, _, fence) = offered[1];
+    site.hear_of(offered[0].0, lost(offered[0].2));
+    for _ in 0..6 {
+        assert_eq!(site.pass_heard(LEASE / 2), []);
+        assert_eq!(site.heartbeat(second), []);
+    }
+    assert_eq!(site.hear(second, AgentFrame::Stopped { fence }).len(), 2);
+}
+
 fn lost(fence: Fence) -> AttemptEvent {
     AttemptEvent::Lost { fence, reason: "its keeper died".into(), suspensions: 0 }
 }
