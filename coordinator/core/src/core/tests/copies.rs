@@ -173,7 +173,7 @@ fn a_life_that_comes_back_waits_for_what_was_to_stop() {
     site.started(2, failed.2);
     site.finished(2, failed.2, Outcome::ExitCode(1));
     let told = site.dial(&mut first, 3).unwrap_or_default();
-    assert!(told.starts_with("what another machine runs as host1 has to end first"), "{told}");
+    assert!(told.starts_with("what host1 was given before has to end first"), "{told}");
     site.pass(PAST_LEASE);
     assert_eq!(site.dial(&mut first, 4), None);
 }
