@@ -148,6 +148,9 @@ impl router::Pipes for RankPipes {
     }
 }
 
+/// A machine in trouble hears no more pipes.
+const NO_ROOM: &str = "no room to watch it";
+
 /// A direct way to another agent, by its number in the lab.
 #[derive(Debug)]
 pub(crate) struct Way {
@@ -208,7 +211,7 @@ impl Shell for Surroundings {
     type Way = Way;
 
     fn plug(&mut self, _fence: Fence, pipe: Ends, (): &()) -> Result<RankPipes, String> {
-        pipe.0.check("no room to watch it")?;
+        pipe.0.check(NO_ROOM)?;
         Ok(RankPipes { pipe, taken: VecDeque::new(), outbox: VecDeque::new() })
     }
 
@@ -226,7 +229,16 @@ impl Shell for Surroundings {
     }
 
     fn note(&mut self, note: Note) {
-        // Nothing that agents say to each other is forged or garbled here.
-        assert!(matches!(note, Note::HasWayBack(_)), "{note:?}");
+        // Nothing that agents say to each other is forged or garbled here, and what a
+        // rank goes back to is what was kept of it.
+        let is_known = match &note {
+            Note::HasWayBack(_) => true,
+            Note::NotBack { error, .. } => error == NO_ROOM,
+            Note::ToRankUnread { .. }
+            | Note::BetweenUnread { .. }
+            | Note::Unwritten { .. }
+            | Note::Forged { .. } => false,
+        };
+        assert!(is_known, "{note:?}");
     }
 }

@@ -130,9 +130,9 @@ fn a_suspended_guest_waits_as_long_as_its_move_costs_if_its_job_leaves_that_to_u
 
 /// Whoever wakes it: which places have a keeper made.
 fn keepers_made(effects: &[Effect]) -> Vec<PlaceId> {
-    let made = |effect: &Effect| match effect {
-        Effect::SpawnKeeper { place, .. } => Some(*place),
-        _ => None,
+    let made = |effect: &Effect| {
+        let Effect::SpawnKeeper { place, .. } = effect else { return None };
+        Some(*place)
     };
     effects.iter().filter_map(made).collect()
 }
