@@ -17,7 +17,7 @@ mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gleaner_common::id::{ContentHash, Fence, Generation};
+use gleaner_common::id::{ContentHash, Fence, Generation, WorkstationId};
 use gleaner_common::program::{Life, ProgramSpec};
 use gleaner_common::time::Moment;
 use gleaner_program_core::address::{Rank, Request, Snapshot};
@@ -112,6 +112,8 @@ pub(crate) struct Program {
     missed: bool,
     waits: Waits,
     negotiations: Negotiations,
+    /// Agents that were not told of a rank's place, because they had no rank then.
+    pub(crate) missed_places: BTreeSet<WorkstationId>,
     orders: Vec<Order>,
 }
 
@@ -175,6 +177,7 @@ impl Program {
             missed: false,
             waits: Waits::default(),
             negotiations: Negotiations::default(),
+            missed_places: BTreeSet::new(),
             orders: vec![],
         };
         program.drive_snapshots(now);

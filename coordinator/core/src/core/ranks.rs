@@ -67,12 +67,18 @@ impl Core {
             let changed: Vec<RankAt> =
                 changed.into_iter().filter_map(|position| self.place_of(id, position)).collect();
             let mut all = None;
-            for workstation in self.hosts_of(id) {
+            let hosts = self.hosts_of(id);
+            if !changed.is_empty() {
+                self.note_who_misses_it(id, &hosts);
+            }
+            for workstation in hosts {
                 let Some(to) = self.link(workstation) else { continue };
                 let knew = self.change_workstation(draft.now, workstation, |w| {
                     w.session.as_mut().and_then(|session| session.ranks_sent.insert(id, life))
                 });
-                let at = if knew.flatten() == Some(life) {
+                let program = self.jobs.get_mut(&id).and_then(|job| job.program.as_mut());
+                let missed = program.is_some_and(|it| it.missed_places.remove(&workstation));
+                let at = if knew.flatten() == Some(life) && !missed {
                     changed.clone()
                 } else {
                     all.get_or_insert_with(|| self.all_places(id)).clone()
@@ -83,6 +89,14 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Who has no rank of a program any more misses what changes, and is told all of
+    /// it when one comes again.
+    fn note_who_misses_it(&mut self, id: JobId, hosts: &BTreeSet<WorkstationId>) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(program) = &mut job.program else { return };
+        program.missed_places.extend(job.spec_sent_to.difference(hosts));
     }
 
     fn program(&self, id: JobId) -> Option<&Program> {

@@ -9,6 +9,7 @@ use gleaner_common::time::Moment;
 use gleaner_program_core::wire::Between;
 use rand::Rng;
 
+use super::network::Way;
 use super::rank::Image;
 use super::{Happening, Lab, Local};
 
@@ -65,16 +66,15 @@ impl Lab {
     /// A router has handed something to a direct way, which may have ended.
     pub(super) fn pass(&mut self, number: u64, frames: Vec<Between>) {
         let takes = self.delay();
-        let now = self.now;
         let Some(way) = self.ways.get_mut(&number) else { return };
-        let (target, from) = (way.target.0, way.source.0);
-        let target_ways = self.hosts[target].ways;
-        let arrives = target_ways.passes(now, takes, super::network::Way::Down, &mut self.rng);
-        way.busy_until = way.busy_until.max(arrives);
-        let (at, life) = (way.busy_until, way.target.1);
-        let from = Peer::Direct(format!("host{}", self.hosts[from].identity.workstation.0).into());
-        let (host, what) = (self.hosts[target].id, Local::Packets { way: number, from, frames });
-        self.plan_at(at, Happening::Here { host, incarnation: life, what });
+        let ((source, _), (target, incarnation)) = (way.source, way.target);
+        let passes = self.hosts[target].ways.passes(self.now, takes, Way::Down, &mut self.rng);
+        way.busy_until = way.busy_until.max(passes);
+        let at = way.busy_until;
+        let name = format!("host{}", self.hosts[source].identity.workstation.0);
+        let (host, from) = (self.hosts[target].id, Peer::Direct(name.into()));
+        let what = Local::Packets { way: number, from, frames };
+        self.plan_at(at, Happening::Here { host, incarnation, what });
     }
 
     /// What is under way on one that has ended is lost, or is not.

@@ -202,6 +202,32 @@ fn ranks_without_a_place_wait_and_change_only_what_others_know() {
     assert_eq!(site.places(3), [mine, its]);
 }
 
+/// It has refused a rank, and others were placed since: it has not heard of them.
+#[test]
+fn a_host_that_a_rank_comes_to_again_is_told_of_all_of_them() {
+    let mut site = Site::with_idle(2);
+    let (_, offered) = site.submit_program(2, ProgramSpec::default());
+    for (at, _, fence) in offered {
+        assert_eq!(site.refused(at, fence), []);
+    }
+    let mut placed = vec![];
+    for id in 3..=4 {
+        site.enrol(id);
+        placed.extend(site.connect(id, 1, 1));
+    }
+    let (at, _, fence) = placed[0];
+    site.started(placed[1].0, placed[1].2);
+    let mut again = site.refused(at, fence);
+    site.handle(Event::Disconnected(link(at, 1)));
+    while again.is_empty() {
+        again = site.pass_heard(s(1));
+    }
+    let (back, ..) = only(&again);
+    assert!(back <= 2, "it knew of the first places");
+    let ranks: Vec<u32> = site.places(back).iter().map(|(rank, ..)| *rank).collect();
+    assert_eq!(ranks, [0, 1]);
+}
+
 #[test]
 fn a_task_is_given_to_one_rank_and_its_result_accepted_once() {
     let (mut site, _, offered) = Site::with_ranks(2);
