@@ -15,7 +15,8 @@ impl World {
         let first = spawned.map_or(0, |at| at + 1);
         let frozen = place(|effect| matches!(effect, Effect::Freeze(_)));
         // Who hurries to the freezer does so before.
-        let soon = frozen.is_none_or(|at| at <= first + 1);
+        let before = frozen.map_or(&[][..], |at| &out.effects[first.min(at)..at]);
+        let soon = before.iter().all(|effect| matches!(effect, Effect::Hurry(_, true)));
         self.is_true(soon, "something else comes before the owner");
         for effect in out.effects {
             self.say(|| {
