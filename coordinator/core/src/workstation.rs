@@ -382,12 +382,19 @@ impl Workstation {
         }
     }
 
-    /// How its speaker was heard so far, for when another wants to be.
-    pub(crate) fn contact(&self, now: Moment, (beat, quiet_beat): (Duration, Duration)) -> Contact {
+    /// How its speaker was heard so far, for when another wants to be. `stops`: it was
+    /// given something that is to stop, and may not have.
+    pub(crate) fn contact(
+        &self,
+        now: Moment,
+        (beat, quiet_beat): (Duration, Duration),
+        stops: bool,
+    ) -> Contact {
         let has_attempts = !self.attempts.is_empty();
         let beats = if has_attempts { beat } else { quiet_beat };
         let is_heard = self.session.is_some() && now.since(self.heard) <= beats * 2;
-        let lease_until = if has_attempts { self.lease_until + GRACE } else { Moment::ZERO };
+        let may_run = has_attempts || stops;
+        let lease_until = if may_run { self.lease_until + GRACE } else { Moment::ZERO };
         Contact { is_heard, heard: self.heard, lease_until }
     }
 

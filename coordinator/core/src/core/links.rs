@@ -248,9 +248,10 @@ impl Core {
             host: hello.facts.machine.hostname.clone(),
         };
         let beats = (config.heartbeat, self.quiet_beat());
+        let stops = !self.settling.at(id).is_empty();
         let (verdict, name, other) = self.pool.update(now, config, id, |w| {
             let other = w.speakers.present().map(|it| it.host.clone()).unwrap_or_default();
-            let verdict = w.speakers.judge(now, w.contact(now, beats), config.lease, &new);
+            let verdict = w.speakers.judge(now, w.contact(now, beats, stops), config.lease, &new);
             match verdict {
                 Verdict::InUse => w.see_copy(now, new.host.clone()),
                 Verdict::Returns => w.see_copy(now, other.clone()),
@@ -275,8 +276,7 @@ impl Core {
                 // Its lease runs on, and with it what it was given, also what it was to
                 // stop and has not said that it did.
                 let is_given = self.pool.get(id).is_some_and(|w| w.attempts().len() > 0);
-                let waits = is_given || !self.settling.at(id).is_empty();
-                waits.then(|| not_yet(&name))
+                (is_given || stops).then(|| not_yet(&name))
             }
             Verdict::NotYet => Some(not_yet(&name)),
         }

@@ -97,14 +97,16 @@ impl Lab {
             assert!(!process.killed, "{} is killed twice", at.fence);
             process.killed = true;
         }
-        let Some(keeper) = place.keeper else {
+        let Some(keeper) = &mut place.keeper else {
             let is_told = self.hosts[index].supervisor.will_tell(at.place);
             assert!(is_told, "nobody tells of the end: {at:?}");
             return;
         };
+        keeper.dying = true;
+        let number = keeper.number;
         let long = self.rng.random_bool(0.05);
         let after = self.up_to(Duration::from_millis(if long { 2_000 } else { 20 }));
-        self.plan_here(index, after, Local::KeeperDies { place: at.place, number: keeper.number });
+        self.plan_here(index, after, Local::KeeperDies { place: at.place, number });
     }
 
     /// Looks as the container does, and at once.
@@ -159,7 +161,7 @@ impl Lab {
             let failed = KeeperEvent::Failed { reason: "out of processes".to_owned() };
             return self.tell(index, Event::Keeper(at, failed));
         }
-        place.keeper = Some(Keeper { number, staged });
+        place.keeper = Some(Keeper { number, staged, dying: false });
         if let Some(after) = dies {
             self.plan_here(index, after, Local::KeeperDies { place: at, number });
         }
@@ -176,7 +178,9 @@ impl Lab {
         }
         // The keeper may have failed to start, or have died with its supervisor's word:
         // that was told and not yet heard.
-        if let Some(Keeper { number, .. }) = place.keeper {
+        if let Some(Keeper { number, dying, .. }) = &mut place.keeper {
+            *dying = true;
+            let number = *number;
             self.plan_here(index, after, Local::KeeperDies { place: at, number });
         }
     }
@@ -210,6 +214,7 @@ impl Lab {
             return place.waits.push(work);
         }
         let said = match work {
+            KeeperWork::Begins | KeeperWork::Lands { .. } if keeper.dying => return,
             KeeperWork::Begins => {
                 let Some(process) = &mut place.process else { return };
                 let fence = process.fence;

@@ -19,6 +19,8 @@ use super::shell::Pipe;
 pub(crate) struct Keeper {
     pub(crate) number: u64,
     pub(crate) staged: bool,
+    /// It was killed or let go: it begins nothing more.
+    pub(crate) dying: bool,
 }
 
 /// What a keeper does in its own time, but not while it is frozen.

@@ -179,6 +179,26 @@ fn a_life_that_comes_back_waits_for_what_was_to_stop() {
 }
 
 #[test]
+fn another_boot_waits_for_what_was_to_stop() {
+    let mut first = Machine::new("desk", 1, 1, Some(7));
+    let mut second = Machine::new("desk", 2, 2, Some(7));
+    let mut site = Site::new(Config::default());
+    site.enrol(1);
+    assert_eq!(site.dial(&mut first, 1), None);
+    site.enrol(2);
+    site.connect(2, 1, 1);
+    let (_, offered) = site.submit_program_with(2, ProgramSpec::default(), 5);
+    let failed = offered.iter().find(|(at, ..)| *at == 2).unwrap();
+    site.started(2, failed.2);
+    site.handle(Event::Disconnected(link(1, 1)));
+    site.finished(2, failed.2, Outcome::ExitCode(1));
+    let told = site.dial(&mut second, 2).unwrap_or_default();
+    assert!(told.starts_with("what another machine runs as host1 has to end first"), "{told}");
+    site.pass(PAST_LEASE);
+    assert_eq!(site.dial(&mut second, 3), None);
+}
+
+#[test]
 fn a_coordinator_that_was_started_anew_finds_out_again_who_was_first() {
     let [.., [mut first, mut second]] = pairs();
     let incarnations = vec![(WorkstationId(1), Incarnation(first.life))];
