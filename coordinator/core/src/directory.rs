@@ -460,7 +460,22 @@ impl Directory {
         else {
             return Err(RefusedEnrolment::RevokedKey);
         };
-        let mut records = self.forget_run_out(&identity, wall);
+        let (run_out, good): (Vec<Key>, Vec<Key>) =
+            self.keys_of(&identity).into_iter().partition(|key| self.has_run_out(key, wall));
+        if !at_once && identity.expires.is_some() {
+            if wall.since(identity.validity().from) < identity.validity().life() / 2 {
+                return Err(RefusedEnrolment::TooSoon);
+            }
+            if good.len() >= KEYS_MAX {
+                return Err(RefusedEnrolment::TooManyKeys { name: identity.name });
+            }
+        }
+        // Nobody gets in by keys that have run out, and they are a name's no more.
+        for key in &run_out {
+            self.forget(key);
+        }
+        let forgotten = run_out.into_iter().map(|key| DirectoryRecord::IdentityForgotten { key });
+        let mut records: Vec<DirectoryRecord> = forgotten.collect();
         if at_once {
             records.extend(self.identities.get_mut(old).map(|it| revoked(old, it, wall)));
         } else if identity.expires.is_none() {
@@ -469,10 +484,6 @@ impl Directory {
             let older = IdentityRecord { expires: ends, ..identity.clone() };
             self.identities.insert(old.to_vec(), older.clone());
             records.push(DirectoryRecord::Identity { key: old.to_vec(), identity: older });
-        } else if wall.since(identity.validity().from) < identity.validity().life() / 2 {
-            return Err(RefusedEnrolment::TooSoon);
-        } else if self.keys_of(&identity).len() >= KEYS_MAX {
-            return Err(RefusedEnrolment::TooManyKeys { name: identity.name });
         }
         let record = self.identity(identity.role, &identity.name, identity.workstation, wall);
         self.put(new.clone(), record.clone());
@@ -488,14 +499,8 @@ impl Directory {
         keys
     }
 
-    /// Nobody gets in by keys that have run out, and they are a name's no more.
-    fn forget_run_out(&mut self, of: &IdentityRecord, wall: WallTime) -> Vec<DirectoryRecord> {
-        let mut keys = self.keys_of(of);
-        keys.retain(|key| self.identities.get(key).is_some_and(|it| it.has_run_out(wall)));
-        for key in &keys {
-            self.forget(key);
-        }
-        keys.into_iter().map(|key| DirectoryRecord::IdentityForgotten { key }).collect()
+    fn has_run_out(&self, key: &Key, wall: WallTime) -> bool {
+        self.identities.get(key).is_some_and(|it| it.has_run_out(wall))
     }
 
     fn forget(&mut self, key: &Key) {

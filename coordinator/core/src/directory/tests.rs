@@ -206,6 +206,22 @@ fn who_renews_too_early_or_too_often_is_refused() {
     assert_eq!(many, Err(RefusedEnrolment::TooManyKeys { name: "ada".into() }));
 }
 
+/// What was forgotten and not written down came back with a restart, was not among what
+/// another key took the place of, and was good when the clock jumped back.
+#[test]
+fn a_renewal_that_is_refused_forgets_nothing() {
+    let (mut directory, token) = with_token(100, Role::Agent);
+    directory.enrol(&token, key(1), "desk-1", NOW).unwrap();
+    directory.rotate(&key(1), key(2), false, after(LIFE * 2 / 3)).unwrap();
+    assert_eq!(directory.standing(&key(1), after(LIFE)), KeyStanding::RunOut);
+    let early = directory.rotate(&key(2), key(3), false, after(LIFE));
+    assert_eq!(early, Err(RefusedEnrolment::TooSoon));
+    add_token_for(&mut directory, 101, Role::Agent, Some("desk-1"));
+    let enrolled = directory.enrol(&key(101), key(4), "desk-1", NOW).unwrap();
+    assert_eq!(enrolled.replaced, [key(1), key(2)]);
+    assert_eq!(directory.standing(&key(1), NOW), KeyStanding::Revoked);
+}
+
 #[test]
 fn a_certificate_of_before_they_ran_out_is_good_for_one_life_after_its_renewal() {
     let (mut directory, token) = with_token(100, Role::Agent);

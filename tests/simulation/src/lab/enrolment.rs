@@ -280,7 +280,12 @@ impl Lab {
             if let KeyStanding::Enrolled(identity) = &standing { Some(identity) } else { None };
         let name = &enrolment.newcomers[at].name;
         let is_bad = said.bad.contains(key);
-        holds!(Admission, !(is_bad && is_in.is_some()), "a key of {name} was revoked, and is good");
+        let is_well = !is_bad || is_in.is_none();
+        holds!(
+            Admission,
+            is_well,
+            "a key of {name} was revoked, and is good: {key:?} is {standing:?}"
+        );
         let is_doubtful = said.doubtful.contains(name);
         if let Some(known) = said.good.get(key).filter(|_| !is_doubtful) {
             let has_run_out = known.expires.is_some_and(|expires| expires <= latest);

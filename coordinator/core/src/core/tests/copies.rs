@@ -193,7 +193,7 @@ fn another_boot_waits_for_what_was_to_stop() {
     site.handle(Event::Disconnected(link(1, 1)));
     site.finished(2, failed.2, Outcome::ExitCode(1));
     let told = site.dial(&mut second, 2).unwrap_or_default();
-    assert!(told.starts_with("what another machine runs as host1 has to end first"), "{told}");
+    assert!(told.starts_with("what host1 was given before has to end first"), "{told}");
     site.pass(PAST_LEASE);
     assert_eq!(site.dial(&mut second, 3), None);
 }
