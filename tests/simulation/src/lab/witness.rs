@@ -305,7 +305,11 @@ impl Witness {
     pub(crate) fn went_back(&mut self, unknown_until: Moment, later: &Store, store: &Store) {
         self.unknown_until = Some(unknown_until);
         if store.is_marked() {
-            let lost = later.attempts.iter().filter(|(it, _)| !store.attempts.contains_key(it));
+            // What had been given up stands still somewhere, at most.
+            let lost = later
+                .attempts
+                .iter()
+                .filter(|(it, attempt)| attempt.end.is_none() && !store.attempts.contains_key(it));
             self.forgotten.extend(lost.map(|(fence, attempt)| (*fence, attempt.replica)));
         } else {
             // Nor does it know of a mark that its later self had.
