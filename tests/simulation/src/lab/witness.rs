@@ -129,7 +129,12 @@ impl Witness {
             if attempt.is_none() && self.unknown_until.is_some() {
                 let may = is_still || !is_over(now, self.unknown_until);
                 holds!(OneAttempt, may, "{fence} is unknown to the store, and runs on");
-                if forgotten.is_none() {
+                // Its lease is over, and its machine stands still or sleeps.
+                let rests = is_still && is_over(now, self.unknown_until);
+                if rests {
+                    self.forgotten.remove(&fence);
+                }
+                if forgotten.is_none() || rests {
                     continue;
                 }
             }
