@@ -133,8 +133,14 @@ impl Core {
         self.holds_only(id, &hello.held.iter().map(|(fence, _)| *fence).collect());
         let mut missing = self.attempts_at(id);
         let mut keep = vec![];
+        let begins_later = self.settling.everything();
         for (fence, state) in hello.held {
-            if self.is_placed_at(fence, id) {
+            let is_placed = self.is_placed_at(fence, id);
+            if is_placed && begins_later && state == GuestState::Waiting {
+                // It would begin beside what the later self gave out: it is offered again.
+                continue;
+            }
+            if is_placed {
                 self.set_stage(draft, fence, Stage::Held(state));
                 if state != GuestState::Leaving {
                     self.stop_move(draft, fence, "it does not leave any more");

@@ -162,10 +162,8 @@ fn batches(cycle: &mut Cycle<'_>) {
     while let Some((first, job)) = cycle.first_waiting().filter(|_| cycle.free() > 0) {
         let submitted = job.submitted;
         let of_batch = cycle.waiting().filter(|(_, job)| job.submitted == submitted);
-        // More jobs than there are processors would wait for ever: he has none such.
-        let most = cycle.resources().processors.max(1) as usize;
-        let of_batch = of_batch.map(|(turn, job)| (turn, job.request.sizes.preferred()));
-        let batch: Vec<(Turn, u32)> = of_batch.take(most).collect();
+        let batch: Vec<(Turn, u32)> =
+            of_batch.map(|(turn, job)| (turn, job.request.sizes.preferred())).collect();
         let (jobs, free) = (u32::try_from(batch.len()).unwrap_or(u32::MAX), cycle.free());
         if jobs > free {
             return cycle.wait(first, Reason::BatchTooLarge { jobs, free });
