@@ -83,17 +83,7 @@ fn outside(
         if kill_process(process, Signal::STOP).is_err() {
             return Ok(false);
         }
-        let mut all = threads(pid)?;
-        for _ in 0..TRIES {
-            if all.iter().all(|thread| thread.stands) {
-                break;
-            }
-            std::thread::sleep(Duration::from_micros(200));
-            all = threads(pid)?;
-        }
-        let is_outside =
-            |at: &Thread| at.stands && at.runs_at.is_some_and(|at| !code.contains(&at));
-        let done = all.iter().all(is_outside).then(&act);
+        let done = is_outside(pid, &code).then(&act);
         let _ = kill_process(process, Signal::CONT);
         if let Some(done) = done {
             return done.map(|()| true);
@@ -101,6 +91,19 @@ fn outside(
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(false)
+}
+
+/// Does all of it stand, and none of it in there? A thread that ends meanwhile does not.
+fn is_outside(pid: u32, code: &std::ops::Range<u64>) -> bool {
+    let is_outside = |at: &Thread| at.stands && at.runs_at.is_some_and(|at| !code.contains(&at));
+    for _ in 0..TRIES {
+        let Ok(all) = threads(pid) else { continue };
+        if all.iter().all(|thread| thread.stands) {
+            return all.iter().all(is_outside);
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    false
 }
 
 struct Thread {
