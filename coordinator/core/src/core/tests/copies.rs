@@ -72,6 +72,16 @@ impl Site {
         (fence, restored)
     }
 
+    /// A program begins that has one at `host1` as well.
+    fn has_a_rank_at_host2(&mut self) -> Fence {
+        self.enrol(2);
+        self.connect(2, 1, 1);
+        let (_, offered) = self.submit_program_with(2, ProgramSpec::default(), 5);
+        let (.., fence) = *offered.iter().find(|(at, ..)| *at == 2).unwrap();
+        self.started(2, fence);
+        fence
+    }
+
     fn starts_anew(&mut self, restored: Restored) {
         self.core = Core::restore(self.now, self.wall(), Config::default(), restored);
     }
@@ -166,12 +176,8 @@ fn a_life_that_comes_back_waits_for_what_was_to_stop() {
     site.enrol(1);
     assert_eq!(site.dial(&mut first, 1), None);
     assert_eq!(site.dial(&mut second, 2), None);
-    site.enrol(2);
-    site.connect(2, 1, 1);
-    let (_, offered) = site.submit_program_with(2, ProgramSpec::default(), 5);
-    let failed = offered.iter().find(|(at, ..)| *at == 2).unwrap();
-    site.started(2, failed.2);
-    site.finished(2, failed.2, Outcome::ExitCode(1));
+    let failed = site.has_a_rank_at_host2();
+    site.finished(2, failed, Outcome::ExitCode(1));
     let told = site.dial(&mut first, 3).unwrap_or_default();
     assert!(told.starts_with("what host1 was given before has to end first"), "{told}");
     site.pass(PAST_LEASE);
@@ -185,13 +191,9 @@ fn another_boot_waits_for_what_was_to_stop() {
     let mut site = Site::new(Config::default());
     site.enrol(1);
     assert_eq!(site.dial(&mut first, 1), None);
-    site.enrol(2);
-    site.connect(2, 1, 1);
-    let (_, offered) = site.submit_program_with(2, ProgramSpec::default(), 5);
-    let failed = offered.iter().find(|(at, ..)| *at == 2).unwrap();
-    site.started(2, failed.2);
+    let failed = site.has_a_rank_at_host2();
     site.handle(Event::Disconnected(link(1, 1)));
-    site.finished(2, failed.2, Outcome::ExitCode(1));
+    site.finished(2, failed, Outcome::ExitCode(1));
     let told = site.dial(&mut second, 2).unwrap_or_default();
     assert!(told.starts_with("what host1 was given before has to end first"), "{told}");
     site.pass(PAST_LEASE);
