@@ -127,11 +127,14 @@ fn numbers_in(path: &Path) -> io::Result<Vec<i32>> {
 /// The group cannot be read.
 pub fn awaits_exec(group: &Path) -> io::Result<bool> {
     let threads = numbers_in(&group.join("cgroup.threads"))?;
-    Ok(threads.iter().any(|thread| {
-        let stat = fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
-        // The name may hold anything, so count from its closing bracket.
-        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['D', 'R']))
-    }))
+    Ok(threads.iter().any(|thread| matches!(state_of(*thread), Some('D' | 'R'))))
+}
+
+/// What a process or thread does, by the kernel's letter; `None` if it is gone.
+pub fn state_of(pid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, so count from its closing bracket.
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 /// Brings the group to a stand; `false` if it does not stand in time.

@@ -59,7 +59,7 @@ mod wire;
 pub use dump::{Dump, DumpError, keep};
 pub use engine::{Engine, MissingEngine};
 pub use fingerprint::{Fingerprint, Unsuitable, Version, of_this_machine};
-pub use guest::{GuestProcess, awaits_exec};
+pub use guest::{GuestProcess, awaits_exec, state_of};
 pub use image::Terms;
 pub use knowledge::{KNOWLEDGE_FILE, LearnError};
 pub use memory::Memory;

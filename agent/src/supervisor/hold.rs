@@ -92,9 +92,5 @@ fn signal_all(stopped: &mut Vec<OwnedFd>, signal: Signal) {
 
 /// Stopped already, by whom we do not undo; or about to be, by us.
 fn is_stopped(pid: Pid) -> bool {
-    let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
-    let stat = std::fs::read_to_string(path).unwrap_or_default();
-    // The name may hold anything, so count from its closing bracket.
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
-    matches!(state, Some("T" | "t" | "Z" | "X"))
+    matches!(gleaner_move::state_of(pid.as_raw_nonzero().get()), Some('T' | 't' | 'Z' | 'X'))
 }

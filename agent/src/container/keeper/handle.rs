@@ -295,7 +295,5 @@ impl Drop for Keeper {
 
 /// One that has ended stays, by its number, until its parent has heard of it.
 fn lives(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    gleaner_move::state_of(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
