@@ -467,6 +467,12 @@ impl Program {
         self.drive_snapshot(now, snapshots::Event::Kept { rank, snapshot });
     }
 
+    /// A rank is to begin elsewhere: its new endpoint takes no part in the snapshot under
+    /// way, and would not begin with what the old one had of it.
+    pub(crate) fn never_began(&mut self, now: Moment, rank: Rank) {
+        self.has_no_part(now, rank, self.past.state.newest);
+    }
+
     pub(crate) fn has_no_part(&mut self, now: Moment, rank: Rank, snapshot: Snapshot) {
         self.drive_snapshot(now, snapshots::Event::NotKept { rank, snapshot });
     }

@@ -6,6 +6,7 @@ use gleaner_common::id::{Fence, SubprogramId};
 use gleaner_common::job::Outcome;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::wire::{CoordinatorFrame, Finished, GuestState};
+use gleaner_program_core::address::Rank;
 
 use super::{Core, Draft};
 use crate::attempt::{Attempt, Return, Stage, span};
@@ -280,12 +281,14 @@ impl Core {
     /// messages that it had are gone.
     fn rank_came_back(&mut self, draft: &mut Draft, attempt: &Attempt, how: &Return) {
         let (id, position) = (attempt.job, attempt.position);
-        if self.jobs.get(&id).is_none_or(|job| job.program.is_none()) {
-            return;
-        }
-        let name = self.workstation_name(attempt.workstation).unwrap_or("a workstation");
+        let job = self.jobs.get_mut(&id);
+        let Some(program) = job.and_then(|job| job.program.as_mut()) else { return };
+        let name = self.pool.get(attempt.workstation).map_or("a workstation", |it| &it.name);
         let why = match how {
-            Return::Refused(_) if !attempt.arrived => return,
+            Return::Refused(_) if !attempt.arrived => {
+                program.never_began(draft.now, Rank(position));
+                return self.obey_program(draft, id);
+            }
             Return::Refused(reason) => {
                 format!("rank {position} had come to {name} and was not set going: {reason}")
             }

@@ -122,6 +122,22 @@ fn a_rank_without_a_part_brings_a_snapshot_to_nothing() {
     site.check_begins_with(&[None, None]);
 }
 
+/// The one that it begins as elsewhere was offered without that part.
+#[test]
+fn a_snapshot_is_not_whole_by_a_rank_that_begins_elsewhere() {
+    let (mut site, _, offered) = Site::with_saved(2);
+    site.enrol(3);
+    site.connect(3, 1, 1);
+    site.cut_begins(1, &offered);
+    site.say(offered[0], &cut(1, 0));
+    let (id, _, fence) = offered[0];
+    let (reason, blame) = ("full".to_owned(), Blame::Workstation);
+    let again = site.hear_of(id, AttemptEvent::Refused { fence, reason, blame });
+    assert_eq!((again.len(), site.unneeded()), (1, vec![part(1, 0)]));
+    site.say(offered[1], &cut(1, 1));
+    assert!(!site.last.changes.iter().any(|it| matches!(it, Change::Cuts { .. })));
+}
+
 /// It says that it has ended before its agent says how, and lacks nobody then.
 #[test]
 fn a_snapshot_is_not_whole_by_a_rank_that_has_failed() {
