@@ -242,8 +242,14 @@ impl Lab {
         }
         let present = self.core.as_ref()?.link(from.workstation);
         let said = Said { from: *from, hello: None, present };
-        let AgentFrame::Hello { incarnation, .. } = frame else { return Some(said) };
-        Some(Said { hello: Some(*incarnation), ..said })
+        match frame {
+            AgentFrame::Hello { incarnation, .. } => {
+                Some(Said { hello: Some(*incarnation), ..said })
+            }
+            AgentFrame::Heartbeat { .. } => Some(said),
+            // What arrives late says nothing of how its agent is.
+            _ => None,
+        }
     }
 
     pub(super) fn check_speaker(&mut self, said: Said, step: &Step) {
