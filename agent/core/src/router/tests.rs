@@ -219,6 +219,22 @@ fn a_direct_way_that_was_lost_is_wanted_again_a_while_later_and_not_before() {
 }
 
 #[test]
+fn what_a_process_wrote_last_is_passed_on_when_it_has_ended() {
+    let mut world = World::new();
+    let envelope = Envelope::whole(Communicator(0), Tag(0));
+    let payload = Bytes::from_static(b"last");
+    world.pipe.says(ProgramFrame::Send { to: Rank(1), envelope, payload });
+    let end = End::ExitCode(0);
+    world.take(RouterCommand::Exited { fence: HERE, end, stays: false });
+    let sent = std::mem::take(&mut world.router.shell().sent);
+    let has_it = |frame: &AgentFrame| {
+        let AgentFrame::Relay { bytes, .. } = frame else { return false };
+        bytes.windows(4).any(|part| part == b"last")
+    };
+    assert!(sent.iter().any(has_it), "{sent:?}");
+}
+
+#[test]
 fn other_addresses_of_an_agent_are_tried_at_once() {
     let mut world = World::new();
     world.sends();
