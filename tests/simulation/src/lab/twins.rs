@@ -242,14 +242,11 @@ impl Lab {
         }
         let present = self.core.as_ref()?.link(from.workstation);
         let said = Said { from: *from, hello: None, present };
-        match frame {
-            AgentFrame::Hello { incarnation, .. } => {
-                Some(Said { hello: Some(*incarnation), ..said })
-            }
-            AgentFrame::Heartbeat { .. } => Some(said),
-            // What arrives late says nothing of how its agent is.
-            _ => None,
+        if let AgentFrame::Hello { incarnation, .. } = frame {
+            return Some(Said { hello: Some(*incarnation), ..said });
         }
+        // What else arrives late says nothing of how its agent is.
+        matches!(frame, AgentFrame::Heartbeat { .. }).then_some(said)
     }
 
     pub(super) fn check_speaker(&mut self, said: Said, step: &Step) {
