@@ -178,6 +178,9 @@ struct Draft {
     changed_jobs: BTreeMap<JobId, bool>,
     /// Ranks whose workstation has changed.
     moved_ranks: BTreeMap<JobId, BTreeSet<Position>>,
+    /// Programs that gave places by sharing others: they take none back in this step,
+    /// or a policy that wants the one and then the other would never come to rest.
+    folded: BTreeSet<JobId>,
 }
 
 impl Draft {
@@ -188,6 +191,7 @@ impl Draft {
             step: Step::default(),
             changed_jobs: BTreeMap::new(),
             moved_ranks: BTreeMap::new(),
+            folded: BTreeSet::new(),
         }
     }
 

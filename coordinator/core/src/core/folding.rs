@@ -132,6 +132,9 @@ impl Core {
         while given < by && (self.fold_here(draft, id) || self.fold_away(draft, id)) {
             given += 1;
         }
+        if given > 0 {
+            draft.folded.insert(id);
+        }
         given
     }
 
@@ -252,6 +255,9 @@ impl Core {
 
     /// Gives one of the ranks that share a place one of its own, if that can be.
     pub(super) fn unfold(&mut self, draft: &mut Draft, id: JobId) -> bool {
+        if draft.folded.contains(&id) {
+            return false;
+        }
         let Some(job) = self.jobs.get(&id).filter(|job| job.riding() > 0) else { return false };
         let riders: Vec<(WorkstationId, Fence)> = self
             .teams(job)
