@@ -22,7 +22,9 @@ const RESULT_BYTES: u64 = 100;
 
 /// Few tasks that last seconds, of rows that are soon done: who is to retreat
 /// has some of them ready, is not at its last, and hears of it in time.
-const LONG_TASKS: [&str; 6] = ["--rows", "64", "--depth", "2000", "--linger", "40"];
+fn long_tasks(size: &'static str) -> [&'static str; 8] {
+    ["--size", size, "--rows", "64", "--depth", "2000", "--linger", "40"]
+}
 
 /// A job on a lab.
 struct Run {
@@ -219,8 +221,7 @@ fn model_1_returns_work_to_the_bag_and_takes_no_more_than_it_began_with() -> Res
     let Some(lab) = lab_with_an_owner(3, 2)? else { return Ok(()) };
     let options = ["--ranks", "4", "--on-busy", "retreat"];
     // So many that they are not done before the owner has come and left.
-    let own = [&["--size", "1024"][..], &LONG_TASKS].concat();
-    let mut run = Run::submit(lab, &options, "mandelbrot", &own)?;
+    let mut run = Run::submit(lab, &options, "mandelbrot", &long_tasks("1024"))?;
     run.until_all_run(4)?;
     let owners = run.somewhere_else()?;
     let gone = run.ranks_at(owners)?;
@@ -245,8 +246,7 @@ fn model_1_returns_work_to_the_bag_and_takes_no_more_than_it_began_with() -> Res
 fn who_has_nowhere_to_go_begins_again_when_its_owner_has_left() -> Result<()> {
     let Some(lab) = idle_lab(2, 1)? else { return Ok(()) };
     let options = ["--ranks", "2", "--on-busy", "retreat"];
-    let own = [&["--size", "512"][..], &LONG_TASKS].concat();
-    let mut run = Run::submit(lab, &options, "mandelbrot", &own)?;
+    let mut run = Run::submit(lab, &options, "mandelbrot", &long_tasks("512"))?;
     run.until_all_run(2)?;
     let owners = run.somewhere_else()?;
     let gone = run.ranks_at(owners)?;

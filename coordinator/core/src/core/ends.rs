@@ -283,12 +283,12 @@ impl Core {
         let (id, position) = (attempt.job, attempt.position);
         let job = self.jobs.get_mut(&id);
         let Some(program) = job.and_then(|job| job.program.as_mut()) else { return };
-        let name = self.pool.get(attempt.workstation).map_or("a workstation", |it| &it.name);
+        if matches!(how, Return::Refused(_)) && !attempt.arrived {
+            program.never_began(draft.now, Rank(position));
+            return self.obey_program(draft, id);
+        }
+        let name = self.workstation_name(attempt.workstation).unwrap_or("a workstation");
         let why = match how {
-            Return::Refused(_) if !attempt.arrived => {
-                program.never_began(draft.now, Rank(position));
-                return self.obey_program(draft, id);
-            }
             Return::Refused(reason) => {
                 format!("rank {position} had come to {name} and was not set going: {reason}")
             }
