@@ -11,12 +11,13 @@
 mod corpus;
 mod table;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -145,10 +146,20 @@ struct Campaign {
     args: Args,
     changes: Changes,
     seeds: Seeds,
+    /// Labs that once failed and have not run yet.
+    corpus: Mutex<VecDeque<(u64, Changes)>>,
     until: Option<Instant>,
     stop: Arc<AtomicBool>,
     table: Mutex<Table>,
+    /// The labs that run, each since when.
+    running: Mutex<BTreeMap<u64, Instant>>,
 }
+
+/// A lab that takes longer has no end: they take seconds.
+const LAB_MAX: Duration = Duration::from_secs(300);
+
+/// So does one that makes the process so large.
+const MEMORY_MAX: u64 = 10 << 30;
 
 /// So many of the labs run twice, to see that they are equal.
 const TWICE_EVERY: u64 = 8;
@@ -158,8 +169,11 @@ impl Campaign {
         let amount = args.hours.is_some() || args.steps.is_some();
         let asks = amount || args.minutes.is_some() || args.seeds.is_some();
         let minutes = args.minutes.or((!asks).then_some(5.0));
+        let corpus = args.corpus.as_deref().map(corpus::read).transpose()?;
         Ok(Self {
             changes: args.lab.changes()?,
+            corpus: Mutex::new(corpus.unwrap_or_default().into()),
+            running: Mutex::new(BTreeMap::new()),
             seeds: Seeds::new(args.seeds.as_deref())?,
             until: minutes.map(|it| Instant::now() + Duration::from_secs_f64(it * 60.0)),
             stop: Arc::new(AtomicBool::new(false)),
@@ -168,8 +182,8 @@ impl Campaign {
         })
     }
 
-    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, Table> {
+        locked(&self.table)
     }
 
     fn is_over(&self) -> bool {
@@ -183,15 +197,22 @@ impl Campaign {
 
     fn work(&self) {
         while !self.is_over() {
-            let Some(seed) = self.seeds.take() else { return };
-            self.try_one(seed, &self.changes);
+            let Some((seed, changes)) = self.next_lab() else { return };
+            self.try_one(seed, &changes);
         }
+    }
+
+    fn next_lab(&self) -> Option<(u64, Changes)> {
+        let known = locked(&self.corpus).pop_front();
+        known.or_else(|| Some((self.seeds.take()?, self.changes.clone())))
     }
 
     fn try_one(&self, seed: u64, changes: &Changes) {
         let setting = draw(seed, changes);
         let (twice, began) = (seed.is_multiple_of(TWICE_EVERY), Instant::now());
+        locked(&self.running).insert(seed, began);
         let trial = if twice { run_twice(seed, &setting) } else { run(seed, setting) };
+        locked(&self.running).remove(&seed);
         self.table().add(seed, &trial, twice, began.elapsed());
         if let Err(failure) = trial.outcome {
             eprintln!("seed {seed} fails, and is made small: {}", table::short(&failure.message));
@@ -200,22 +221,34 @@ impl Campaign {
         }
     }
 
-    fn run_corpus(&self, path: &std::path::Path) -> Result<(), String> {
-        for (seed, changes) in corpus::read(path)? {
-            self.try_one(seed, &changes);
-        }
-        Ok(())
-    }
-
-    fn watch(&self) {
+    /// Until all labs have run; whether all of them have an end.
+    fn watch(&self, workers: &[ScopedJoinHandle<'_, ()>]) -> Result<(), String> {
         let mut told = Instant::now();
-        while !self.is_over() && self.seeds.next.load(Ordering::Relaxed) < self.seeds.end {
+        while workers.iter().any(|worker| !worker.is_finished()) {
             std::thread::sleep(Duration::from_millis(200));
+            self.check_ends()?;
             if told.elapsed() > Duration::from_secs(10) {
                 told = Instant::now();
                 eprintln!("{}", self.table().progress());
             }
         }
+        Ok(())
+    }
+
+    /// A step that does not return cannot be ended but with the process.
+    fn check_ends(&self) -> Result<(), String> {
+        let running = locked(&self.running);
+        let endless = running.iter().find(|(_, since)| since.elapsed() > LAB_MAX);
+        if let Some((seed, _)) = endless {
+            return Err(format!("--seed {seed} has not ended after {LAB_MAX:?}"));
+        }
+        let memory = own_memory().unwrap_or(0);
+        if memory > MEMORY_MAX {
+            let seeds: Vec<_> = running.keys().map(u64::to_string).collect();
+            let gib = memory >> 30;
+            return Err(format!("labs have taken {gib} GiB, one of --seed {}", seeds.join(", ")));
+        }
+        Ok(())
     }
 
     fn run(&self) -> Result<ExitCode, String> {
@@ -225,16 +258,16 @@ impl Campaign {
                 .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&self.stop)))
                 .map_err(|error| format!("signals cannot be heard: {error}"))?;
         }
-        if let Some(path) = &self.args.corpus {
-            self.run_corpus(path)?;
-        }
         eprintln!("seeds from {}", self.seeds.next.load(Ordering::Relaxed));
         let all = std::thread::available_parallelism().map_or(1, usize::from);
         std::thread::scope(|scope| {
-            for _ in 0..self.args.jobs.unwrap_or(all) {
-                scope.spawn(|| self.work());
+            let count = self.args.jobs.unwrap_or(all);
+            let workers: Vec<_> = (0..count).map(|_| scope.spawn(|| self.work())).collect();
+            if let Err(error) = self.watch(&workers) {
+                eprintln!("{}", self.table().progress());
+                eprintln!("glean-simulate: {error}");
+                std::process::exit(1);
             }
-            self.watch();
         });
         let table = self.table();
         if self.args.json {
@@ -248,6 +281,17 @@ impl Campaign {
         }
         Ok(if table.found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+fn locked<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How much memory the process has, in bytes.
+fn own_memory() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// One lab, with all that there is to say about it.
@@ -279,4 +323,32 @@ fn main() -> ExitCode {
         eprintln!("glean-simulate: {error}");
         ExitCode::from(2)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lab_without_end_is_told_by_its_seed() {
+        let campaign = Campaign::new(Args::parse_from(["glean-simulate"])).unwrap();
+        let now = Instant::now();
+        locked(&campaign.running).insert(6, now);
+        assert_eq!(campaign.check_ends(), Ok(()));
+        let long_ago = now.checked_sub(LAB_MAX * 2).unwrap();
+        locked(&campaign.running).insert(7, long_ago);
+        assert_eq!(campaign.check_ends(), Err("--seed 7 has not ended after 300s".to_owned()));
+    }
+
+    #[test]
+    fn the_corpus_runs_before_fresh_labs() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus.txt");
+        let known = corpus::read(corpus.as_ref()).unwrap();
+        let args = ["glean-simulate", "--seeds", "7..8", "--corpus", corpus];
+        let campaign = Campaign::new(Args::parse_from(args)).unwrap();
+        let all: Vec<_> =
+            std::iter::from_fn(|| campaign.next_lab()).map(|(seed, _)| seed).collect();
+        let expected = known.iter().map(|(seed, _)| *seed).chain([7]);
+        assert_eq!(all, expected.collect::<Vec<_>>());
+    }
 }

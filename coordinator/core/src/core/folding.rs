@@ -78,8 +78,13 @@ impl Core {
         let teams = self.teams(job);
         let all = || teams.values().flat_map(|team| team.own.iter().chain(&team.riders));
         let can_leave = moves_whole(job).is_some() && all().all(|fence| self.has_begun(*fence));
-        if is_asked || can_leave {
+        if is_asked {
             return least;
+        }
+        if can_leave {
+            // It may have more ranks than its submitter knew of.
+            let ranks = job.held() + job.riding() + job.queued();
+            return least.max(ranks.div_ceil(2));
         }
         let fixed: usize = teams.values().map(|team| team.len().div_ceil(2)).sum();
         least.max(u32::try_from(fixed).unwrap_or(u32::MAX))

@@ -35,9 +35,10 @@ use super::{Core, Draft};
 use crate::job::Job;
 use crate::scheduler::{Allowed, Class, Fact, Request, Resources, Scheduler, Sizes, Speedup, User};
 
-/// A cycle of more stages than this goes on in the next step: what agents say
-/// meanwhile is not to wait for it.
+/// A cycle of more stages than this goes on after a pause: what agents say
+/// meanwhile is not to wait for it, not even for one that never comes to rest.
 const STAGES_MAX: u32 = 1_000;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// So many that wait for several cores of one workstation make way in one step.
 const STAND_ASIDE_MAX: u32 = 100;
@@ -80,6 +81,8 @@ pub(super) struct Schedule {
     kept_for: Option<JobId>,
     /// When all claims were told.
     claims_at: Moment,
+    /// When a cycle of too many stages goes on.
+    goes_on_at: Option<Moment>,
 }
 
 impl Default for Schedule {
@@ -105,6 +108,7 @@ impl Schedule {
             suits_at: 0,
             kept_for: None,
             claims_at: Moment::ZERO,
+            goes_on_at: None,
         }
     }
 
@@ -154,9 +158,10 @@ impl Schedule {
         self.kept_for
     }
 
-    /// When somebody's patience ends first.
+    /// When somebody's patience ends first, or a cycle goes on.
     pub(super) fn first_due(&self) -> Option<Moment> {
-        self.patient_until.values().copied().chain(self.fold_again).min()
+        let others = self.fold_again.into_iter().chain(self.goes_on_at);
+        self.patient_until.values().copied().chain(others).min()
     }
 
     fn user(&mut self, name: &str) -> User {
@@ -187,7 +192,8 @@ struct Demand {
 impl Core {
     /// One cycle about all that this event has brought.
     pub(super) fn schedule(&mut self, draft: &mut Draft) {
-        let goes_on = std::mem::take(&mut self.more_to_place);
+        let goes_on = std::mem::take(&mut self.more_to_place)
+            | self.schedule.goes_on_at.take_if(|at| *at <= draft.now).is_some();
         self.keep_no_more(draft);
         self.tell_scheduler(draft);
         self.conclude_folding(draft);
@@ -202,7 +208,7 @@ impl Core {
         }
         self.decide_all(draft, goes_on);
         for _ in 0..STAND_ASIDE_MAX {
-            if !self.stand_aside(draft) {
+            if !self.has_come_to_rest() || !self.stand_aside(draft) {
                 break;
             }
             self.decide_all(draft, true);
@@ -219,6 +225,9 @@ impl Core {
 
     /// All stages of a cycle, or of the rest of one that the last step began.
     fn decide_all(&mut self, draft: &mut Draft, goes_on: bool) {
+        if !self.has_come_to_rest() {
+            return;
+        }
         for stage in 0..STAGES_MAX {
             if draft.step.placed >= PLACEMENTS_MAX {
                 self.more_to_place |= self.pool.has_free() && !self.queues.is_empty();
@@ -235,7 +244,12 @@ impl Core {
                 return;
             }
         }
-        self.more_to_place = true;
+        self.schedule.goes_on_at = Some(draft.now + PAUSE);
+    }
+
+    /// Did the last cycle end, or had it more stages than one step takes?
+    pub fn has_come_to_rest(&self) -> bool {
+        self.schedule.goes_on_at.is_none()
     }
 
     /// How many processors each part of the job takes.

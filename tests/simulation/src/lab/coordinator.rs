@@ -64,6 +64,8 @@ impl Lab {
             let agree = core.check_places();
             holds!(CountersAgree, agree.is_ok(), "the scheduler and the pool: {agree:?}");
         }
+        let rests = core.has_come_to_rest();
+        holds!(ComesToRest, rests, "the scheduler decides without end: {}", self.left());
         self.count_turns(&step);
         // A heartbeat is acknowledged whatever the disk does.
         let is_ack = |effect: &Effect| {

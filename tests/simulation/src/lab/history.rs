@@ -13,7 +13,7 @@ pub(crate) struct History {
 }
 
 /// So many steps at one moment are an endless loop.
-const STEPS_AT_ONCE_MAX: u64 = 1_000_000;
+const STEPS_AT_ONCE_MAX: u64 = 20_000;
 
 impl History {
     pub(crate) fn new() -> Self {

@@ -28,6 +28,8 @@ pub enum Invariant {
     LentOnce,
     /// What the coordinator counts is what its records say.
     CountersAgree,
+    /// What one moment brings is decided at last.
+    ComesToRest,
     /// What moves goes on from where it stood, on one side only.
     MovesWhole,
     /// After a storm everything ends within a bound of time.
@@ -45,7 +47,7 @@ thread_local! {
 }
 
 impl Invariant {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::OwnerFirst,
         Self::OneAttempt,
         Self::AcceptedOnce,
@@ -56,6 +58,7 @@ impl Invariant {
         Self::RankOrder,
         Self::LentOnce,
         Self::CountersAgree,
+        Self::ComesToRest,
         Self::MovesWhole,
         Self::CalmInTime,
         Self::CalmWithoutWaste,
@@ -74,6 +77,7 @@ impl Invariant {
             Self::RankOrder => "rank-order",
             Self::LentOnce => "lent-once",
             Self::CountersAgree => "counters-agree",
+            Self::ComesToRest => "comes-to-rest",
             Self::MovesWhole => "moves-whole",
             Self::CalmInTime => "calm-in-time",
             Self::CalmWithoutWaste => "calm-without-waste",

@@ -406,7 +406,8 @@ impl Lab {
             self.now = self.now.max(at);
             self.history.step(self.now);
             LAST_SEEN.set((self.chances.drawn(), self.history.steps));
-            assert!(self.history.goes_on(), "it does not go on: {}", self.left());
+            let goes_on = self.history.goes_on();
+            holds!(ComesToRest, goes_on, "many steps at one moment: {}", self.left());
             self.advance();
             self.witness.check(self.now, &mut self.hosts, &self.store);
         }

@@ -1,11 +1,13 @@
 //! Ranks that share places.
 
+use gleaner_common::fingerprint::Fingerprint;
 use gleaner_common::job::{OnBusy, Reaction};
 use gleaner_common::program::ProgramSpec;
 use gleaner_common::shape::{Class, Shape};
 use gleaner_program_core::wire::Ask;
 
 use super::super::SchedulerConfig;
+use super::moves::machine;
 use super::*;
 use crate::scheduler::{Decision, Obligation};
 
@@ -226,4 +228,74 @@ fn who_shares_is_found_out_again_after_a_restart() {
 #[track_caller]
 fn only_riders(site: &Site) -> (u32, Vec<Fence>) {
     site.riders().last().cloned().expect("its agent is told")
+}
+
+impl Site {
+    /// A program of so many ranks, which spawns one more.
+    fn with_grown(&mut self, ranks: u32, min: u32, on_busy: OnBusy) -> JobId {
+        let mut spec = JobSpec { on_busy, ..program(ranks, Some(min)) };
+        spec.program.as_mut().unwrap().ranks_max = ranks + 1;
+        let (job, offered) = self.submit_spec(spec);
+        for (at, _, fence) in &offered {
+            self.started(*at, *fence);
+        }
+        self.ask(offered[0], 1, Ask::Spawn { count: 1 });
+        let (at, _, fence) = only(&self.offers());
+        self.started(at, fence);
+        job
+    }
+}
+
+#[test]
+fn a_program_that_has_grown_is_not_asked_for_more_than_its_ranks_can_share() {
+    let mut site = workstations("folding", &[5]);
+    let moves = OnBusy { reaction: Reaction::Migrate, ..OnBusy::default() };
+    let job = site.with_grown(4, 2, moves);
+    site.check_size(job, 5);
+    let sizes = site.core.schedule.scheduler.state().sizes(job);
+    assert_eq!(sizes.map(crate::scheduler::Sizes::min), Some(3), "two at each place");
+}
+
+#[test]
+fn programs_that_give_less_than_they_were_asked_for_are_not_asked_without_end() {
+    for policy in crate::scheduler::ALL {
+        let mut site = site(policy.name);
+        let moves = OnBusy { reaction: Reaction::Migrate, ..OnBusy::default() };
+        let another_library = |number| Fingerprint { root: [number; 16], ..machine("6.12.1") };
+        for (id, library) in (1..).zip(1..=3) {
+            site.connect_as(id, 1, another_library(library));
+        }
+        // Of three ranks none can go where another is, which shows too late.
+        site.with_grown(2, 2, moves);
+        // Two that can share what they have.
+        site.connect_as(4, 2, another_library(4));
+        site.with_folding(2, 1, moves);
+        site.submit_spec(program(2, None));
+        println!(
+            "{} {:?}\n{:?}\n{:?}",
+            policy.name,
+            site.last.effects,
+            site.core
+                .schedule
+                .scheduler
+                .state()
+                .running()
+                .map(|(id, it)| (
+                    id,
+                    it.size,
+                    it.request.sizes.min(),
+                    it.request.sizes.max(),
+                    it.has_declined
+                ))
+                .collect::<Vec<_>>(),
+            site.core
+                .attempts
+                .values()
+                .map(|a| (a.job, a.workstation, a.rides))
+                .collect::<Vec<_>>()
+        );
+        assert!(site.core.has_come_to_rest(), "{}", policy.name);
+        let told = site.riders().len();
+        assert!(told <= 2, "{}: it shared {told} times in a moment", policy.name);
+    }
 }

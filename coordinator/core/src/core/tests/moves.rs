@@ -11,7 +11,7 @@ use super::*;
 
 const WANTS: Keep = Keep::State;
 
-fn machine(kernel: &str) -> Fingerprint {
+pub(super) fn machine(kernel: &str) -> Fingerprint {
     Fingerprint {
         architecture: "x86_64".into(),
         kernel: kernel.into(),
@@ -35,11 +35,15 @@ pub(super) struct Move {
 
 impl Site {
     pub(super) fn connect_machine(&mut self, id: u32, kernel: &str) -> Vec<Offered> {
+        self.connect_as(id, 1, machine(kernel))
+    }
+
+    pub(super) fn connect_as(&mut self, id: u32, cores: u16, machine: Fingerprint) -> Vec<Offered> {
         self.enrol(id);
-        let fingerprint = Some(Box::new(machine(kernel)));
-        let facts = Facts { cores: 1, places: 1, speed: 100.0, fingerprint, ..Facts::default() };
+        let fingerprint = Some(Box::new(machine));
+        let facts = Facts { cores, places: cores, speed: 100.0, fingerprint, ..Facts::default() };
         self.now = self.now + Duration::from_millis(1);
-        self.hello(link(id, 1), Incarnation(1), facts, presence(false, 1), vec![])
+        self.hello(link(id, 1), Incarnation(1), facts, presence(false, cores), vec![])
     }
 
     /// One subprogram that runs on host1, and other workstations alike.
