@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, Generation, JobId, WorkstationId};
-use gleaner_common::time::WallTime;
+use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::GuestState;
 
 use crate::generation;
@@ -29,6 +29,8 @@ pub(crate) struct Attempt {
     pub(crate) arrived: bool,
     /// It shares the place of another rank of its program that is there.
     pub(crate) rides: bool,
+    /// It could not leave, and is not asked to before then.
+    pub(crate) stuck_until: Option<Moment>,
 }
 
 impl Attempt {
@@ -40,8 +42,19 @@ impl Attempt {
         placed: WallTime,
     ) -> Self {
         let (stage, suspensions, coming) = (Stage::Offered, 0, None);
-        let (arrived, rides) = (false, false);
-        Self { job, position, workstation, placed, stage, suspensions, coming, arrived, rides }
+        let (arrived, rides, stuck_until) = (false, false, None);
+        Self {
+            job,
+            position,
+            workstation,
+            placed,
+            stage,
+            suspensions,
+            coming,
+            arrived,
+            rides,
+            stuck_until,
+        }
     }
 
     /// It is here, and has run.

@@ -150,6 +150,8 @@ pub struct Core {
     /// a target was last looked for.
     moves: BTreeMap<Fence, Moving>,
     residence: Residence<JobId, Fence>,
+    /// Those that could not leave, and when they are asked again.
+    stuck: BTreeSet<(Moment, Fence)>,
     blame: Blame,
     moves_looked_at: Option<u64>,
     /// The last attempts of ranks that have ended in their program's life.
@@ -438,7 +440,8 @@ impl Core {
         let program = self.timers.first().map(|(at, _)| *at);
         let workstation = self.pool.first_due().map(|(at, _)| at);
         let settled = self.settling.first_due();
-        [workstation, program, settled, self.schedule.first_due(), self.blame.due()]
+        let stuck = self.stuck.first().map(|(at, _)| *at);
+        [workstation, program, settled, stuck, self.schedule.first_due(), self.blame.due()]
             .into_iter()
             .flatten()
             .min()
@@ -463,6 +466,7 @@ impl Core {
             self.look_again();
         }
         self.renew_outdated(&mut draft);
+        self.may_leave_again(now);
         self.settle_what_is_due(&mut draft);
         let due: Vec<JobId> =
             self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();

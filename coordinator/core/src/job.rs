@@ -637,10 +637,12 @@ impl Job {
     }
 
     /// The queued subprograms that were tried before, with what is known of
-    /// them.
+    /// them: also ranks that an earlier life of their program tried.
     pub(crate) fn tried_before(&self) -> impl Iterator<Item = (Position, &History)> {
         let queued = |(position, _): &(&Position, _)| !self.placed.contains_key(position);
-        self.history.iter().filter(queued).map(|(position, history)| (*position, history))
+        let shelved = self.shelved.range(self.tried.min(self.total())..self.total());
+        let all = self.history.iter().filter(queued).chain(shelved);
+        all.map(|(position, history)| (*position, history))
     }
 
     /// Cancels all subprograms that have not ended.

@@ -38,7 +38,9 @@ use gleaner_program_core::wire::{Answer, Ask};
 use serde::{Deserialize, Serialize};
 
 use execution::Execution;
-use open::{Open, Pending, Way, has_no_other, last_word, limits, ours, over, refusal, sends};
+use open::{
+    Open, Pending, Way, answer, has_no_other, last_word, limits, ours, over, refusal, sends,
+};
 
 /// How long a job has to answer: it hears at its next call, and may compute for
 /// long. Where processors are needed at once it has less. Guesses, not yet
@@ -294,13 +296,15 @@ impl Negotiations {
                 }
                 // Repeated: what was answered may be lost.
                 Way::Questions { .. } | Way::Frames => {
-                    let newest = open.talk.newest().filter(|_| open.talk.may().is_none()).cloned();
-                    out.extend(newest.map(|newest| open.carry(newest)));
+                    let newest = open.talk.newest().filter(|_| open.talk.may().is_none());
+                    out.extend(newest.map(|newest| answer(rank, request, &ask, newest.clone())));
                 }
             };
         }
         if let Some(last) = self.last.as_ref().filter(|last| last.is(rank, &said)) {
-            return out.extend(last.talk.newest().cloned().map(|newest| last.carry(newest)));
+            // It has ended while this question was on its way, or after its answer was.
+            let newest = last.talk.newest();
+            return out.extend(newest.map(|newest| answer(rank, request, &ask, newest.clone())));
         }
         if said.round != 0 {
             return out.extend(refusal(rank, request, &ask, Why::Over));

@@ -318,6 +318,9 @@ impl Brain {
     }
 
     fn send(&mut self, to: Link, frame: &CoordinatorFrame) {
+        if self.core.is_overtaken(frame) {
+            return;
+        }
         let Some(peer) = self.state.peers.get(&to) else { return };
         match peer.outbox.put(frame) {
             // From now on other agents may reach this one through the

@@ -2,6 +2,7 @@
 //! its library keeps in memory meanwhile. Whether messages came once, in order and
 //! whole, they find out themselves.
 
+mod negotiator;
 mod program;
 mod script;
 

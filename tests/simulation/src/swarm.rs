@@ -76,6 +76,7 @@ pub fn draw(seed: u64, changes: &Changes) -> Setting {
     setting.config.quiet_beats_apart = quiet_beats_apart(seed);
     later(&mut SmallRng::seed_from_u64(seed ^ 0x5EED_0001_A7E4), &mut setting);
     setting.newcomers = newcomers(seed);
+    changes_sizes(seed, &mut setting);
     let Changes { rounds, hosts, submits, never, without } = changes;
     setting.rounds = rounds.unwrap_or(setting.rounds);
     setting.hosts = hosts.unwrap_or(setting.hosts);
@@ -112,12 +113,7 @@ fn config(rng: &mut SmallRng) -> Config {
     let idle = *[20, 20, 60, 120].choose(rng).unwrap_or(&20);
     let mut scheduler = SchedulerConfig::default();
     if rng.random_bool(0.2) {
-        // Two of them refuse jobs for good, and one has a batch of more jobs than there are
-        // processors wait for ever, as its thesis does.
-        let ends = |name: &&str| !name.starts_with("kumar-") && *name != "pwp";
-        let names: Vec<_> = ALL.iter().map(|it| it.name).filter(ends).collect();
-        let policy = (*names.choose(rng).unwrap_or(&"fair")).to_owned();
-        scheduler = SchedulerConfig { policy, patience: Duration::from_secs(2), ..scheduler };
+        scheduler = another_policy(rng);
     }
     Config {
         policy: *Policy::ALL.choose(rng).unwrap_or(&Policy::default()),
@@ -127,6 +123,29 @@ fn config(rng: &mut SmallRng) -> Config {
         heartbeat_without_guests: Duration::from_secs(idle),
         ..Config::default()
     }
+}
+
+fn another_policy(rng: &mut SmallRng) -> SchedulerConfig {
+    // Two of them refuse jobs for good, and one has a batch of more jobs than there are
+    // processors wait for ever, as its thesis does.
+    let ends = |name: &&str| !name.starts_with("kumar-") && *name != "pwp";
+    let names: Vec<_> = ALL.iter().map(|it| it.name).filter(ends).collect();
+    let policy = (*names.choose(rng).unwrap_or(&"fair")).to_owned();
+    SchedulerConfig { policy, patience: Duration::from_secs(2), ..SchedulerConfig::default() }
+}
+
+/// In some labs most jobs are programs that policies can make larger and smaller.
+fn changes_sizes(seed: u64, setting: &mut Setting) {
+    if seed % 8 != 5 {
+        return;
+    }
+    let mut rng = SmallRng::seed_from_u64(seed ^ 0x5EED_0003_51CE);
+    setting.programs = rng.random_range(0.6..1.0);
+    setting.increases = 0.9;
+    setting.jobs = rng.random_range(4..=12);
+    setting.quiet_jobs = rng.random_range(0..=8);
+    setting.work_max = setting.work_max.max(Duration::from_secs(20));
+    setting.config.scheduler = another_policy(&mut rng);
 }
 
 /// In most labs agents without guests say as little as if there were thousands of

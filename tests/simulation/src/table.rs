@@ -29,6 +29,8 @@ pub(crate) struct Table {
     attempts: u64,
     moves: u64,
     lost: u64,
+    /// Negotiations about the sizes of programs.
+    negotiated: u64,
     faults: BTreeMap<Trouble, u64>,
     exercised: [u64; Invariant::ALL.len()],
     calm_permille: u64,
@@ -48,6 +50,7 @@ impl Table {
             attempts: 0,
             moves: 0,
             lost: 0,
+            negotiated: 0,
             faults: BTreeMap::new(),
             exercised: [0; _],
             calm_permille: 0,
@@ -73,6 +76,7 @@ impl Table {
         self.attempts += outline.attempts as u64;
         self.moves += outline.went;
         self.lost += outline.lost;
+        self.negotiated += outline.negotiated;
         for (trouble, count) in &outline.faults {
             *self.faults.entry(*trouble).or_default() += count * u64::from(times);
         }
@@ -121,6 +125,7 @@ impl Table {
             "attempts": self.attempts,
             "moves": self.moves,
             "lost": self.lost,
+            "negotiations": self.negotiated,
             "faults": faults,
             "exercised": exercised,
             "calm_permille_max": self.calm_permille,
@@ -140,6 +145,7 @@ impl fmt::Display for Table {
         writeln!(f, "steps                 {} ({:.0} a second)", self.steps, steps / took)?;
         writeln!(f, "attempts              {}", self.attempts)?;
         writeln!(f, "moves, lost           {}, {}", self.moves, self.lost)?;
+        writeln!(f, "negotiations          {}", self.negotiated)?;
         writeln!(
             f,
             "longest calm, waste   {}, {} of a thousand",

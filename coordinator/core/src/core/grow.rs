@@ -7,6 +7,8 @@
 //!
 //! [`Residence`]: crate::residence::Residence
 
+use std::time::Duration;
+
 use gleaner_common::id::{Fence, JobId};
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
@@ -17,6 +19,10 @@ use super::{Core, Draft};
 use crate::attempt::Stage;
 use crate::job::Job;
 use crate::program::Program;
+
+/// What could not leave may be able to by then: a socket is closed, a process has
+/// ended. A guess.
+const STUCK_FOR: Duration = Duration::from_secs(30);
 
 const FROZEN: Stage = Stage::Held(GuestState::Suspended);
 
@@ -29,7 +35,8 @@ impl Core {
         let reacts = job.program.as_deref().is_some_and(Program::reacts_to_increases);
         let escape = self.residence.rules().escape;
         let on_busy = job.spec().on_busy;
-        let stays = reacts && attempt.stage == FROZEN && !self.moves.contains_key(&fence);
+        let is_free = !self.moves.contains_key(&fence) && attempt.stuck_until.is_none();
+        let stays = reacts && attempt.stage == FROZEN && is_free;
         stays.then(|| escape.keep(on_busy, true)).flatten()
     }
 
@@ -43,6 +50,26 @@ impl Core {
             self.residence.no_longer_stays(fence);
         }
         self.schedule.changed(job);
+    }
+
+    /// It could not leave: what would carry it is asked again after a while only, or
+    /// whoever wants it elsewhere would ask without end.
+    pub(super) fn is_stuck(&mut self, now: Moment, fence: Fence) {
+        if let Some(attempt) = self.attempts.get_mut(&fence) {
+            let until = now + STUCK_FOR;
+            attempt.stuck_until = Some(until);
+            self.stuck.insert((until, fence));
+        }
+    }
+
+    pub(super) fn may_leave_again(&mut self, now: Moment) {
+        while let Some((until, fence)) = self.stuck.first().copied().filter(|(at, _)| *at <= now) {
+            self.stuck.pop_first();
+            let attempt = self.attempts.get_mut(&fence);
+            if attempt.is_some_and(|it| it.stuck_until.take_if(|at| *at == until).is_some()) {
+                self.may_stay(now, fence);
+            }
+        }
     }
 
     /// Ranks that stand still for an owner and would go on elsewhere.

@@ -33,6 +33,19 @@ struct Hello {
 const UNKNOWN_MAX: usize = 256;
 
 impl Core {
+    /// Does this set something going that is not wanted any more? It waited for the
+    /// disk meanwhile, and must not leave: what took its place may run already.
+    pub fn is_overtaken(&self, frame: &CoordinatorFrame) -> bool {
+        let sets_going = if let CoordinatorFrame::Offer(offer) = frame {
+            offer.fence
+        } else if let CoordinatorFrame::GoOn { fence } | CoordinatorFrame::Stay { fence } = frame {
+            *fence
+        } else {
+            return false;
+        };
+        !self.attempts.contains_key(&sets_going)
+    }
+
     pub(super) fn heard(&mut self, draft: &mut Draft, from: Link, frame: AgentFrame) {
         let id = from.workstation;
         if let AgentFrame::Hello { incarnation, boot, facts, presence, held, seen } = frame {

@@ -372,6 +372,7 @@ impl Core {
             // The owner has left meanwhile, and the agent has said so.
             return;
         }
+        self.is_stuck(draft.now, fence);
         self.stays(draft, fence, reason);
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position) = (attempt.job, attempt.position);

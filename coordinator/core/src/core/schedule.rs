@@ -61,8 +61,10 @@ pub(super) struct Schedule {
     pub(super) scheduler: Scheduler,
     numbers: BTreeMap<String, User>,
     names: Vec<String>,
-    /// Jobs that are not as the scheduler knows them.
+    /// Jobs that are not as the scheduler knows them, and those that have changed since
+    /// it began to decide.
     stale: BTreeSet<JobId>,
+    decided: BTreeSet<JobId>,
     left: BTreeMap<JobId, Left>,
     /// What jobs were given and is not placed yet.
     unfilled: BTreeMap<JobId, u32>,
@@ -98,6 +100,7 @@ impl Schedule {
             numbers: BTreeMap::new(),
             names: vec![],
             stale: BTreeSet::new(),
+            decided: BTreeSet::new(),
             left: BTreeMap::new(),
             unfilled: BTreeMap::new(),
             groups: Groups::default(),
@@ -115,6 +118,7 @@ impl Schedule {
     /// The job is not as it was.
     pub(super) fn changed(&mut self, job: JobId) {
         self.stale.insert(job);
+        self.decided.insert(job);
     }
 
     /// One of the job's places is not its own any more.
@@ -197,6 +201,7 @@ impl Core {
         self.keep_no_more(draft);
         self.tell_scheduler(draft);
         self.conclude_folding(draft);
+        self.schedule.decided.clear();
         if self.settling.everything() {
             return;
         }
@@ -213,7 +218,7 @@ impl Core {
             }
             self.decide_all(draft, true);
         }
-        for id in self.schedule.stale.iter().copied().collect::<Vec<_>>() {
+        for id in std::mem::take(&mut self.schedule.decided) {
             self.share_places(draft, id);
         }
         self.send_ahead(draft);

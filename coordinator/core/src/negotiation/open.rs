@@ -47,9 +47,7 @@ impl Open {
         let rank = self.with;
         match &self.way {
             Way::Frames => Effect::Tell { rank, said },
-            Way::Questions { request, ask } => {
-                Effect::Answer { rank, request: *request, answer: answer_to(ask, said) }
-            }
+            Way::Questions { request, ask } => answer(rank, *request, ask, said),
         }
     }
 
@@ -79,9 +77,14 @@ pub(super) fn over(said: &Said, why: Why) -> Said {
     Said { round, statement: Statement::Reject(why), ..said.clone() }
 }
 
+/// What is said, as this question is answered.
+pub(super) fn answer(rank: Rank, request: Request, ask: &Ask, said: Said) -> Effect {
+    Effect::Answer { rank, request, answer: answer_to(ask, said) }
+}
+
 pub(super) fn refusal(rank: Rank, request: Request, ask: &Ask, why: Why) -> Option<Effect> {
     let said = over(&said_by(request, ask)?, why);
-    Some(Effect::Answer { rank, request, answer: answer_to(ask, said) })
+    Some(answer(rank, request, ask, said))
 }
 
 /// Is it about processors alone, or what is left of it?

@@ -337,6 +337,25 @@ fn a_job_that_asks_for_too_much_is_offered_what_there_is_and_may_take_it() {
 }
 
 #[test]
+fn a_job_that_takes_what_it_was_offered_too_late_hears_that_it_is_over() {
+    let mut desk = Desk::new();
+    desk.requests(24);
+    desk.happen(|it, at, out| it.offer(at, 12, out));
+    let counter = desk.answer().unwrap();
+    desk.pass(WITHIN);
+    let agreed = counter.statement.proposes().unwrap().0.clone().all(Status::Accepted);
+    desk.goes_on(&counter, Statement::Accept { agreed, first: None });
+    let request = Request(desk.requests);
+    let answered = |effect: &Effect| {
+        let Effect::Answer { request: of, answer: Answer::Negotiated(said), .. } = effect else {
+            return false;
+        };
+        *of == request && said.statement == Statement::Reject(Why::Late)
+    };
+    assert!(desk.made.iter().any(answered), "it waits for an answer: {:?}", desk.made);
+}
+
+#[test]
 fn a_wish_of_which_the_scheduler_says_nothing_is_declined_in_time_and_taken_back() {
     let mut desk = Desk::new();
     desk.requests(3);

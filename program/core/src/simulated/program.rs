@@ -7,10 +7,12 @@ use std::rc::Rc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::negotiator::{Negotiator, begun, wish};
 use super::script::Op;
 use crate::address::{
-    Communicator, Envelope, Inside, Part, Rank, Request, Tag, Task, cost, pieces,
+    Communicator, Envelope, Inside, Negotiation, Part, Rank, Request, Tag, Task, cost, pieces,
 };
+use crate::negotiation::{Change, Party, Said};
 use crate::wire::{AgentFrame, Answer, Ask, ProgramFrame, Unreceived, VERSION, Wait};
 
 /// What the program saves.
@@ -59,6 +61,11 @@ pub struct Found {
     pub received: u64,
     /// The results of tasks that were accepted, by the questions that told them.
     pub accepted: Vec<(Request, Task)>,
+    /// So many of the others are to leave, by so many negotiations that have ended.
+    pub gives: u32,
+    pub negotiated: u64,
+    /// The ranks that begin by them: the first of each, and how many.
+    pub begun: Vec<(Rank, u32)>,
     /// A deadlock that it was told of.
     pub deadlock: Option<Vec<(Rank, Wait)>>,
     /// What its agent has done wrong.
@@ -93,6 +100,10 @@ pub struct Program {
     /// The task it has taken out of the bag.
     holding: Option<Task>,
     asked_to_retreat: bool,
+    negotiator: Negotiator,
+    /// What the coordinator has said to what it wants.
+    wanted: Option<Said>,
+    leaves: bool,
     pub found: Found,
 }
 
@@ -130,6 +141,9 @@ impl Program {
             stands: None,
             holding: None,
             asked_to_retreat: false,
+            negotiator: Negotiator::default(),
+            wanted: None,
+            leaves: false,
             found: Found::default(),
         }
     }
@@ -140,6 +154,21 @@ impl Program {
 
     /// Runs to the end of one operation, or until it has to wait.
     pub fn step(
+        &mut self,
+        from_agent: &mut VecDeque<AgentFrame>,
+        to_agent: &mut VecDeque<ProgramFrame>,
+    ) -> Progress {
+        let progress = self.operate(from_agent, to_agent);
+        if self.phase == Phase::Running {
+            to_agent.extend(self.negotiator.says.drain(..).map(ProgramFrame::Negotiate));
+            self.found.gives += std::mem::take(&mut self.negotiator.gives);
+            self.found.negotiated += std::mem::take(&mut self.negotiator.ended);
+            self.found.begun.append(&mut self.negotiator.begun);
+        }
+        progress
+    }
+
+    fn operate(
         &mut self,
         from_agent: &mut VecDeque<AgentFrame>,
         to_agent: &mut VecDeque<ProgramFrame>,
@@ -173,8 +202,15 @@ impl Program {
             Op::Boundary => self.boundary(from_agent, to_agent),
             Op::Ask => self.ask(Ask::Processors, from_agent, to_agent),
             Op::Spawn(count) => self.ask(Ask::Spawn { count }, from_agent, to_agent),
+            Op::Negotiates => self.ask(Ask::Negotiates, from_agent, to_agent),
+            Op::Wants(change) => self.wants(change, from_agent, to_agent),
             Op::Put => self.ask(Ask::PutTask { task: vec![1, 2, 3] }, from_agent, to_agent),
             Op::CloseBag => self.ask(Ask::CloseBag, from_agent, to_agent),
+            Op::Tasks if self.leaves && self.asked.is_none() && self.holding.is_none() => {
+                to_agent.push_back(ProgramFrame::Ask { request: self.request, ask: Ask::Leave });
+                self.bye(to_agent);
+                return Progress::Over;
+            }
             Op::Tasks => {
                 let ask = match self.holding {
                     Some(task) => Ask::Done { task, result: vec![4] },
@@ -186,8 +222,9 @@ impl Program {
         if !done {
             return Progress::Blocked;
         }
-        // A save is of the state after it, and the bag is left when it is done.
-        if !matches!(op, Op::Save | Op::Tasks) {
+        // A save is of the state after it, and the bag is left when it is done; of what
+        // is wanted there may be more to say.
+        if !matches!(op, Op::Save | Op::Tasks) && self.wanted.is_none() {
             self.state.at += 1;
         }
         Progress::Moved
@@ -306,21 +343,44 @@ impl Program {
             }
             Answer::NoMoreTasks => self.state.at += 1,
             Answer::Declined { .. } => self.holding = None,
-            Answer::Spawned { .. }
-            | Answer::TooMany { .. }
+            Answer::Spawned { first, count } => self.found.begun.push((first, count)),
+            Answer::TooMany { .. }
             | Answer::Put { .. }
             | Answer::BagClosed
-            | Answer::Closed => {}
-            Answer::Left
-            | Answer::Returned
-            | Answer::Result { .. }
-            | Answer::NoMoreResults
-            | Answer::Noted
-            | Answer::Negotiated(_) => {
+            | Answer::Closed
+            | Answer::Noted => {}
+            Answer::Negotiated(said) => {
+                self.found.negotiated += u64::from(said.statement.concludes());
+                self.found.begun.extend(begun(&said.statement));
+                self.wanted = Some(said).filter(|said| said.statement.proposes().is_some());
+            }
+            Answer::Left | Answer::Returned | Answer::Result { .. } | Answer::NoMoreResults => {
                 self.is_wrong(|| format!("it has not asked that: {answer:?}"));
             }
         }
         true
+    }
+
+    /// Until that is agreed about, or is not to be had.
+    fn wants(
+        &mut self,
+        change: Change,
+        from_agent: &mut VecDeque<AgentFrame>,
+        to_agent: &mut VecDeque<ProgramFrame>,
+    ) -> bool {
+        let statement = wish(change, self.wanted.as_ref());
+        let said = if let Some(heard) = &self.wanted {
+            Said { round: heard.round + 1, statement, ..heard.clone() }
+        } else {
+            let (opener, negotiation) = (Party::Job, Negotiation(self.request.0));
+            Said { opener, negotiation, round: 0, statement }
+        };
+        self.ask(Ask::Negotiate(said), from_agent, to_agent)
+    }
+
+    /// It leaves as soon as it holds nothing, if it takes tasks out of the bag.
+    pub fn leaves(&mut self) {
+        self.leaves = true;
     }
 
     fn send(
@@ -486,7 +546,11 @@ impl Program {
                 self.must(stood == Some(false), || "it goes on and does not stand".to_owned());
             }
             AgentFrame::Retreat { .. } => self.asked_to_retreat = true,
-            AgentFrame::PleaseSave | AgentFrame::Ranks { .. } | AgentFrame::Negotiate(_) => {}
+            AgentFrame::Negotiate(said) => {
+                let mood = mix(self.state.hash ^ said.negotiation.0, self.read);
+                self.negotiator.hear(&said, mood >> 32);
+            }
+            AgentFrame::PleaseSave | AgentFrame::Ranks { .. } => {}
             AgentFrame::Refused { reason } => self.is_wrong(|| format!("refused: {reason}")),
         }
     }

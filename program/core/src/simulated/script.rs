@@ -5,6 +5,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use crate::address::{Rank, Tag};
+use crate::negotiation::Change;
 
 /// What a rank does next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,6 +27,10 @@ pub enum Op {
     Ask,
     /// Starts so many ranks more.
     Spawn(u32),
+    /// Speaks for its program from now on.
+    Negotiates,
+    /// Asks for more ranks, or says that some will leave, and takes what it gets.
+    Wants(Change),
     /// Puts a task into the bag.
     Put,
     CloseBag,

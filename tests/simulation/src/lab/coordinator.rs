@@ -56,17 +56,22 @@ impl Lab {
         self.take_step(step);
     }
 
-    pub(super) fn take_step(&mut self, step: Step) {
+    /// What the core has just decided is as it may be.
+    pub(super) fn check_step(&mut self, step: &Step) {
         let core = self.core.as_ref().expect("somebody made this step");
         let own = self.clock.reads(self.now);
-        self.witness.check_placements(own, core, &self.store, &step);
+        self.witness.check_placements(own, core, &self.store, step);
         if self.history.steps.is_multiple_of(CHECK_PLACES_EVERY) {
             let agree = core.check_places();
             holds!(CountersAgree, agree.is_ok(), "the scheduler and the pool: {agree:?}");
         }
         let rests = core.has_come_to_rest();
         holds!(ComesToRest, rests, "the scheduler decides without end: {}", self.left());
-        self.count_turns(&step);
+        self.count_turns(step);
+    }
+
+    pub(super) fn take_step(&mut self, step: Step) {
+        self.check_step(&step);
         // A heartbeat is acknowledged whatever the disk does.
         let is_ack = |effect: &Effect| {
             matches!(effect, Effect::Send { frame: CoordinatorFrame::HeartbeatAck { .. }, .. })
@@ -172,6 +177,8 @@ impl Lab {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
+            Effect::Send { frame, .. }
+                if self.core.as_ref().is_some_and(|core| core.is_overtaken(&frame)) => {}
             Effect::Send { to, frame } => {
                 if let CoordinatorFrame::Offer(offer) = &frame {
                     let placed = &self.store.attempts[&offer.fence];

@@ -388,6 +388,7 @@ impl Lab {
         };
         if let (Some(event), Some(core)) = (event, &mut self.core) {
             step = core.handle(self.clock.reads(self.now), wall, event);
+            self.check_step(&step);
         }
         let reply = Reply { newcomer, asked, question, done };
         self.waits_for_the_disk(Pending { step, records, reply: Some(reply) });

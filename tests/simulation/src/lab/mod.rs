@@ -236,8 +236,11 @@ pub struct Lab {
     broken: BTreeSet<(JobId, Life)>,
     /// Programs with ranks that have failed: the others may wait for them in vain.
     failed: BTreeSet<(JobId, Life)>,
-    /// Messages that ranks have received.
+    /// Messages that ranks have received; negotiations of which a program has heard the
+    /// end, and ranks that were to leave by them.
     received: u64,
+    negotiated: u64,
+    gave: u64,
     /// The next number of a keeper, a process or a carrier.
     numbers: u64,
     images: u64,
@@ -310,6 +313,8 @@ impl Lab {
             broken: BTreeSet::new(),
             failed: BTreeSet::new(),
             received: 0,
+            negotiated: 0,
+            gave: 0,
             numbers: 0,
             images: 0,
             shared: 0,
@@ -601,7 +606,12 @@ impl Lab {
                 continue;
             }
             let is_known = record.state != SubprogramState::Queued;
-            holds!(AcknowledgedDurable, is_known, "{id} was forgotten");
+            holds!(
+                AcknowledgedDurable,
+                is_known,
+                "{id} was forgotten: {record:?} of {:?}",
+                self.store.jobs[&id.job].progress
+            );
         }
         self.witness.check_results(&self.store, self.setting.failures > 0.0);
         self.store.check_nothing_is_left();

@@ -31,6 +31,10 @@ pub struct Outline {
     pub shared: u64,
     /// Messages that ranks have received.
     pub received: u64,
+    /// Negotiations of which programs have heard the end, and ranks that they agreed to
+    /// let go.
+    pub negotiated: u64,
+    pub gave: u64,
     /// Ranks that began with what was kept of them.
     pub went_back: u64,
     /// Images of ranks, and ranks that began with one.
@@ -77,6 +81,8 @@ impl Outline {
             images: lab.images,
             shared: lab.shared,
             received: lab.received,
+            negotiated: lab.negotiated,
+            gave: lab.gave,
             snapshots_with_image: lab.snapshots_with_image,
             tasks: lab.witness.tasks_accepted(),
             outvoted: lab.store.outvoted(),

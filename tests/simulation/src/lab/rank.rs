@@ -10,6 +10,7 @@ use gleaner_common::id::{Fence, JobId, SubprogramId};
 use gleaner_common::job::{JobSpec, Outcome};
 use gleaner_common::program::Life;
 use gleaner_program_core::address::Rank;
+use gleaner_program_core::negotiation::Change;
 use gleaner_program_core::simulated::{Found, Habits, Op, Program, Progress, draw};
 use gleaner_program_core::wire::{LIST_MAX, ProgramFrame};
 use rand::rngs::SmallRng;
@@ -75,6 +76,12 @@ pub(super) fn talks(spec: &JobSpec) -> bool {
     saves || spec.program.is_some() && spec.retries % 2 == 1
 }
 
+/// Does its first rank speak for the program?
+fn negotiates(start: &Start) -> bool {
+    let increases = start.spec.program.is_some_and(|program| program.increases);
+    increases && !start.subprogram.job.0.is_multiple_of(4)
+}
+
 /// Do they go back to images? Others save their state themselves.
 fn has_images(job: JobId) -> bool {
     job.0 % 6 != 1
@@ -108,6 +115,16 @@ impl Lab {
         };
         if id.index == 0 && is_first {
             script.insert(0, Op::Spawn(1));
+        }
+        if id.index == 0 && negotiates(start) {
+            let change = if id.job.0.is_multiple_of(2) {
+                Change::Grow { by: 2 }
+            } else {
+                Change::Shrink { by: 1 }
+            };
+            let at = script.len() / 2;
+            script.insert(at, Op::Wants(change));
+            script.insert(0, Op::Negotiates);
         }
         Rc::new(script)
     }
@@ -205,7 +222,7 @@ impl Lab {
 
     /// A rank judges what it is told.
     fn rank_found(&mut self, id: SubprogramId, life: Life, found: Found) {
-        let Found { received, accepted, deadlock, wrong } = found;
+        let Found { received, accepted, gives, negotiated, begun, deadlock, wrong } = found;
         if wrong.is_some() || received > 0 {
             holds!(RankOrder, wrong.is_none(), "{id}: {}", wrong.unwrap_or_default());
             self.received += received;
@@ -218,6 +235,28 @@ impl Lab {
         }
         for (request, task) in accepted {
             self.witness.accepted(id, life, request, task);
+        }
+        for ranks in begun {
+            self.witness.begun((id.job, life), ranks);
+        }
+        self.gave += u64::from(gives);
+        self.negotiated += negotiated;
+        self.ranks_leave(id.job, gives);
+    }
+
+    /// So many of a program's ranks leave, as they were told to by another; those that
+    /// talk promise it, and stay.
+    fn ranks_leave(&mut self, job: JobId, count: u32) {
+        let mut left = count;
+        for index in 0..self.hosts.len() {
+            for place in &mut self.hosts[index].places {
+                let Some(process) = &mut place.process else { continue };
+                let is_it = process.subprogram.job == job && process.subprogram.index > 0;
+                if let Some(rank) = process.rank.as_mut().filter(|_| is_it && left > 0) {
+                    rank.program.leaves();
+                    left -= 1;
+                }
+            }
         }
     }
 

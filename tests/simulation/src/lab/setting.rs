@@ -60,6 +60,8 @@ pub struct Setting {
     pub repeats: f64,
     /// How many of the jobs are programs of ranks.
     pub programs: f64,
+    /// And how many of those may be given more places, or fewer.
+    pub increases: f64,
     /// How often a guest cannot be carried, or is not taken in.
     pub obstacles: f64,
     /// How often a guest fails by itself.
@@ -125,6 +127,7 @@ impl Default for Setting {
             late_frames: 0.0,
             repeats: 0.01,
             programs: 0.0,
+            increases: 0.3,
             obstacles: 0.0,
             failures: 0.0,
             away: s(15),

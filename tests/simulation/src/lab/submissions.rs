@@ -37,7 +37,7 @@ impl Lab {
             let ranks = self.rng.random_range(1..=4).min(self.places());
             spec.indexes = IndexRange { first: 0, last: ranks - 1, step: 1 };
             let checkpoint_every = self.rng.random_bool(0.5).then_some(Duration::from_secs(2));
-            let (ranks_max, increases) = (ranks + 2, self.rng.random_bool(0.3));
+            let (ranks_max, increases) = (ranks + 2, self.rng.random_bool(self.setting.increases));
             let program = ProgramSpec { ranks_max, increases, ..ProgramSpec::default() };
             spec.program = Some(ProgramSpec { checkpoint_every, ..program });
             // On so many places at least: its ranks share them.

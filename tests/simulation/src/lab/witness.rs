@@ -10,7 +10,7 @@ use gleaner_common::report::{JobSummary, SubprogramState, WorkstationState};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::Printed;
 use gleaner_coordinator_core::{Change, Core, Step};
-use gleaner_program_core::address::{Request, Task};
+use gleaner_program_core::address::{Rank, Request, Task};
 
 use super::agents::truth;
 use super::copies::is_over;
@@ -52,6 +52,8 @@ pub(crate) struct Witness {
     husks: BTreeSet<Fence>,
     /// Tasks of which a result was accepted, and whose question that answered.
     tasks: BTreeMap<(JobId, Life, Task), (u32, Request)>,
+    /// Ranks that programs were told that they begin: the first of each, and how many.
+    begun: BTreeMap<(JobId, Life), BTreeMap<Rank, u32>>,
     /// How often a program of several ranks began.
     pub(crate) gangs: usize,
     pub(crate) moves: u64,
@@ -250,6 +252,16 @@ impl Witness {
         holds!(RankOrder, is_same, "{task} of job {} was accepted twice", id.job);
     }
 
+    /// A program was told that so many ranks begin, perhaps again.
+    pub(crate) fn begun(&mut self, of: (JobId, Life), (first, count): (Rank, u32)) {
+        let all = self.begun.entry(of).or_default();
+        let known = *all.entry(first).or_insert(count);
+        let before = all.range(..first).next_back().map_or(0, |(rank, count)| rank.0 + count);
+        let behind = all.range(Rank(first.0 + 1)..).next().map_or(u32::MAX, |(rank, _)| rank.0);
+        let is_once = known == count && before <= first.0 && first.0 + count <= behind;
+        holds!(RankOrder, is_once, "of job {} {count} ranks from {first} on begin twice", of.0);
+    }
+
     /// New attempts go to workstations that are idle as far as is known, and
     /// fences grow.
     pub(crate) fn check_placements(
@@ -323,6 +335,7 @@ impl Witness {
         self.ended.retain(|job| store.has_ended(*job));
         self.husks.retain(|fence| store.attempts.get(fence).is_some_and(|it| it.end.is_some()));
         self.tasks.clear();
+        self.begun.clear();
     }
 
     /// A new life knows what the store knows.

@@ -69,6 +69,33 @@ fn a_frozen_rank_goes_where_it_can_run_and_stays_frozen_where_the_program_does_n
 }
 
 #[test]
+fn a_frozen_rank_that_cannot_leave_is_asked_again_after_a_while_only() {
+    let mut site = Site::with_idle(1);
+    let spec = ProgramSpec { increases: true, ranks_max: 1, ..GROWS };
+    let patient = OnBusy::suspend(None, Reaction::Retreat);
+    let (_, offered) = site.submit_program_that(1, spec, patient);
+    let (id, _, fence) = offered[0];
+    site.started(id, fence);
+    site.hear(id, AgentFrame::Attempt(AttemptEvent::Suspended { fence }));
+    becomes_idle(&mut site, 2);
+    let departs = |site: &Site| {
+        site.sent().filter(|(_, frame)| matches!(frame, CoordinatorFrame::Depart { .. })).count()
+    };
+    assert_eq!(departs(&site), 1);
+    let (keep, reason) = (Keep::Nothing, "an open socket".to_owned());
+    site.hear_of(id, AttemptEvent::CannotLeave { fence, keep, reason });
+    site.hear_of(id, AttemptEvent::Suspended { fence });
+    assert_eq!(departs(&site), 0, "not at once");
+    let mut asked = 0;
+    for _ in 0..10 {
+        (1..=2).for_each(|id| drop(site.heartbeat(id)));
+        site.pass(s(4));
+        asked += departs(&site);
+    }
+    assert_eq!(asked, 1);
+}
+
+#[test]
 fn a_program_that_fails_does_not_grow_any_more() {
     let mut site = Site::with_idle(2);
     let (job, offered) = site.submit_program(2, GROWS);

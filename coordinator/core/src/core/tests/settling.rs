@@ -79,6 +79,34 @@ fn a_program_begins_again_when_its_ranks_of_before_have_stopped() {
     assert_eq!(site.hear(second, AgentFrame::Stopped { fence: other }).len(), 2);
 }
 
+/// While the disk stood still, the program began again.
+#[test]
+fn an_offer_that_waited_for_the_disk_and_is_not_wanted_any_more_does_not_leave() {
+    let (mut site, _, offered) = half_deaf();
+    let frames: Vec<CoordinatorFrame> = offered
+        .iter()
+        .flat_map(|(_, _, fence)| {
+            let fence = *fence;
+            [CoordinatorFrame::GoOn { fence }, CoordinatorFrame::Stay { fence }]
+        })
+        .collect();
+    assert!(frames.iter().all(|frame| !site.core.is_overtaken(frame)));
+    site.hear_of(offered[0].0, lost(offered[0].2));
+    assert!(frames.iter().all(|frame| site.core.is_overtaken(frame)));
+    let cancel = CoordinatorFrame::Cancel { fence: offered[1].2 };
+    assert!(!site.core.is_overtaken(&cancel), "it takes nothing up");
+    let again = site.hear(offered[1].0, AgentFrame::Stopped { fence: offered[1].2 });
+    assert_eq!(again.len(), 2);
+    let offers = site.last.effects.iter().filter_map(|effect| {
+        let Effect::Send { frame, .. } = effect else { return None };
+        matches!(frame, CoordinatorFrame::Offer(_)).then_some(frame.clone())
+    });
+    let offers: Vec<_> = offers.collect();
+    assert!(offers.iter().all(|offer| !site.core.is_overtaken(offer)));
+    site.hear_of(again[0].0, lost(again[0].2));
+    assert!(offers.iter().all(|offer| site.core.is_overtaken(offer)), "{offers:?}");
+}
+
 #[test]
 fn a_program_begins_again_when_an_agent_holds_none_of_its_ranks() {
     let (mut site, _, offered) = half_deaf();
