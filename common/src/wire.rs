@@ -336,10 +336,11 @@ pub enum AttemptEvent {
         keep: Keep,
         reason: String,
     },
-    /// The guest was to leave, and the owner has left before anything was
-    /// carried: the guest runs on here.
+    /// The guest was to leave with this, and the owner has left before anything was
+    /// carried: the guest runs on here; with nothing, it begins anew.
     Stays {
         fence: Fence,
+        keep: Keep,
     },
     /// The guest is gone, and nobody has seen how it ended: what watched over it here
     /// died first. Never its failure, as if its workstation had been lost.
@@ -362,7 +363,7 @@ impl AttemptEvent {
             | Self::WantsAway { fence, .. }
             | Self::Arrived { fence, .. }
             | Self::CannotLeave { fence, .. }
-            | Self::Stays { fence }
+            | Self::Stays { fence, .. }
             | Self::Lost { fence, .. } => *fence,
             Self::Finished(finished) => finished.fence,
         }

@@ -311,7 +311,7 @@ impl<'a> Live<'a> {
             }
             (false, Doing::Wishes) => {
                 self.goes_on(fence, What::Resumed);
-                self.hear_of(fence, AttemptEvent::Stays { fence });
+                self.hear_of(fence, AttemptEvent::Stays { fence, keep: Keep::State });
             }
             (_, _) => {}
         }

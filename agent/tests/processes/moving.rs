@@ -266,7 +266,7 @@ fn keeps() {
     labs.owner_returns();
     labs.owner_leaves();
     labs.here.event("a stay", |event| {
-        matches!(event, AttemptEvent::Stays { fence: Fence { number: 1, .. } }).then_some(())
+        matches!(event, AttemptEvent::Stays { fence: Fence { number: 1, .. }, .. }).then_some(())
     });
     // It crossed that word.
     labs.depart(5, TICKET);

@@ -184,6 +184,9 @@ impl Negotiations {
             Some(_) | None if must => self.execution.enforce(by, out),
             Some(_) | None => out.push(Effect::Answered { by: 0 }),
         }
+        if self.open.is_none() {
+            self.next(at, out);
+        }
     }
 
     /// So many of those that the job has asked for could be had, if it still

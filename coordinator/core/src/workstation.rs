@@ -444,7 +444,7 @@ impl Workstation {
         self.refusals > 0
     }
 
-    pub(crate) fn has_started_something(&mut self) {
+    pub(crate) fn has_finished_something(&mut self) {
         self.refusals = 0;
     }
 

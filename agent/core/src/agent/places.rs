@@ -306,7 +306,7 @@ impl Agent {
             // This is told again until it is known what came of it, also if it was the
             // coordinator's wish: one that begins anew may not know of it.
             Word::Departs { keep } => self.keep_saying(wants_away(keep)),
-            Word::Stays => self.say(AttemptEvent::Stays { fence }, out),
+            Word::Stays { keep } => self.say(AttemptEvent::Stays { fence, keep }, out),
             Word::CannotLeave { keep, reason } => {
                 self.say(AttemptEvent::CannotLeave { fence, keep, reason }, out);
             }

@@ -291,7 +291,7 @@ fn short(effect: &Effect) -> Option<String> {
             AttemptEvent::CannotLeave { fence, reason, .. } => {
                 format!("{fence} cannot leave: {reason}")
             }
-            AttemptEvent::Stays { fence } => format!("{fence} stays"),
+            AttemptEvent::Stays { fence, .. } => format!("{fence} stays"),
         },
     };
     Some(short)

@@ -120,7 +120,7 @@ impl Guest {
         self.enter(turn.now, State::Running);
         turn.order(Effect::Replug(self.start.at));
         self.begin(turn);
-        turn.say(self.fence(), Word::Stays);
+        turn.say(self.fence(), Word::Stays { keep: Keep::Nothing });
     }
 
     /// Is its keeper one for guests that can move? Where nothing can, they run

@@ -143,8 +143,9 @@ pub enum Word {
     WantsAway { keep: Keep },
     /// It is on its way, by the coordinator's wish: what holds of it from now on.
     Departs { keep: Keep },
-    /// Its owner has left before anything was carried.
-    Stays,
+    /// Its owner has left before anything was carried. It was to leave with this: with
+    /// nothing, it begins anew.
+    Stays { keep: Keep },
     /// Nor will it leave like this.
     CannotLeave { keep: Keep, reason: String },
     /// All of it is here and stands still.

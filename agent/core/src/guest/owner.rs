@@ -43,11 +43,15 @@ impl Guest {
                 self.begin_again(turn);
             }
             (
-                State::Leaving { keep: Keep::State | Keep::SubtaskStart, trip: Trip::Wished },
+                State::Leaving {
+                    keep: keep @ (Keep::State | Keep::SubtaskStart),
+                    trip: Trip::Wished,
+                },
                 Step::Stay,
             ) => {
+                let keep = *keep;
                 self.enter(turn.now, State::Running);
-                turn.say(self.fence(), Word::Stays);
+                turn.say(self.fence(), Word::Stays { keep });
             }
             (State::Arriving, Step::Demote | Step::Freeze | Step::Move(_)) => {
                 self.refuse(NotHere::OwnerCame, turn);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use gleaner_common::id::{BootId, Fence, Incarnation, WorkstationId};
 use gleaner_common::job::Outcome;
+use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{
     AgentFrame, AttemptEvent, Blame, CoordinatorFrame, Facts, Finished, GuestState, Presence,
@@ -359,15 +360,16 @@ impl Core {
         }
         let state = match event {
             AttemptEvent::Started { .. } => {
-                if self.pool.get(id).is_some_and(Workstation::has_refused) {
-                    self.change_workstation(now, id, Workstation::has_started_something);
-                }
                 self.set_stage(draft, fence, Stage::Held(GuestState::Running));
                 return self.attempt_started(draft, fence);
             }
             AttemptEvent::Resumed { .. } => GuestState::Running,
-            AttemptEvent::Stays { .. } => {
+            AttemptEvent::Stays { keep, .. } => {
                 self.stays(draft, fence, "its owner has left");
+                // What was given to the process that is gone.
+                if keep == Keep::Nothing {
+                    self.returns_tasks(draft, fence);
+                }
                 GuestState::Running
             }
             AttemptEvent::Arrived { bytes, frozen, .. } => {
@@ -380,6 +382,10 @@ impl Core {
             AttemptEvent::Suspended { .. } => GuestState::Suspended,
             AttemptEvent::Demoted { .. } => GuestState::Demoted,
             AttemptEvent::Finished(finished) => {
+                // To have begun is no proof: an image is fetched and refused after that.
+                if self.pool.get(id).is_some_and(Workstation::has_refused) {
+                    self.change_workstation(now, id, Workstation::has_finished_something);
+                }
                 self.finished(draft, finished);
                 return draft.send(from, CoordinatorFrame::Acknowledge { fence });
             }

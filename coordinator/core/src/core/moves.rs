@@ -87,7 +87,7 @@ impl Core {
 
     /// A rank has no process any more. It may wait for a place until others of
     /// its program have ended, and these may wait for the tasks that it held.
-    fn returns_tasks(&mut self, draft: &mut Draft, fence: Fence) {
+    pub(super) fn returns_tasks(&mut self, draft: &mut Draft, fence: Fence) {
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position) = (attempt.job, attempt.position);
         let program = self.jobs.get_mut(&id).and_then(|job| job.program.as_mut());

@@ -368,7 +368,11 @@ impl Core {
                 let may_be_fewer = Self::folds(job) && (held == 0 || queued == 0);
                 let fewest = if may_be_fewer { self.fewest_places(job) } else { preferred };
                 let most = least.saturating_add(more);
-                [fewest.min(preferred), preferred, most]
+                // It could have as many when it was submitted; what it has spawned since
+                // shares them where there are no more.
+                let first = job.spec().indexes.len().max(fewest);
+                let begins = if held == 0 { preferred.min(first) } else { preferred };
+                [fewest.min(preferred), begins, most]
             }
             // Nothing of it can run: its guests stand still where they are.
             None if least == 0 => return None,

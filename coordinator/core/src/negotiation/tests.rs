@@ -356,6 +356,19 @@ fn a_job_that_takes_what_it_was_offered_too_late_hears_that_it_is_over() {
 }
 
 #[test]
+fn a_wish_that_waits_is_taken_up_also_when_what_must_be_is_done_at_once() {
+    let mut desk = Desk::new();
+    desk.shrink(1, Mandatory);
+    let request = desk.requests(3);
+    desk.check(&[]);
+    // What was asked for before is enforced, and so is this.
+    desk.shrink(1, Mandatory);
+    desk.check(&[Effect::Enforce { by: 1 }, Effect::Asked { more: 3, is_answer: false }]);
+    desk.grow(3);
+    desk.check(&[Effect::Begin { by: JOB, request, count: 3 }]);
+}
+
+#[test]
 fn a_wish_of_which_the_scheduler_says_nothing_is_declined_in_time_and_taken_back() {
     let mut desk = Desk::new();
     desk.requests(3);

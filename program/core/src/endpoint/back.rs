@@ -7,7 +7,7 @@ use crate::address::{Boundary, Rank, Snapshot, cost};
 use crate::complaint::Complaint;
 use crate::packed::{Mark, MarkKind, Presence, What};
 use crate::peer;
-use crate::wire::AgentFrame;
+use crate::wire::{AgentFrame, Ask};
 
 impl Mark {
     /// The boundary of which a new process is given the state.
@@ -139,10 +139,12 @@ impl Endpoint {
     }
 
     /// A new process that knows nothing: what the old one received is lost,
-    /// what it sent and asked stays sent and asked.
+    /// what it sent and asked stays sent and asked; but for what it wanted to be
+    /// given itself, which would be lost with it.
     fn begin_anew(&mut self, now: Moment, out: &mut Vec<Effect>) {
         self.log.forget_given();
         self.program_asked = self.asked;
+        self.open.retain(|_, ask| !matches!(ask, Ask::NextTask | Ask::NextResult));
         let rank = self.config.rank;
         for (&to, peer) in &mut self.peers {
             if peer.inside.is_open() {

@@ -159,6 +159,26 @@ fn what_comes_before_the_process_has_begun_is_kept_by_its_sender() {
     assert_eq!(delivered(&got), [(1, &b"hello"[..])]);
 }
 
+/// A task that came for a process that is gone would be done by nobody.
+#[test]
+fn what_a_process_wanted_to_be_given_is_not_asked_for_when_it_begins_anew() {
+    let mut one = present(1);
+    let asks = [Ask::PutTask { task: vec![1] }, Ask::NextTask, Ask::NextResult];
+    for (number, ask) in (1..).zip(asks) {
+        say(&mut one, ProgramFrame::Ask { request: Request(number), ask });
+    }
+    let asked = |one: &mut Endpoint| {
+        let effects = handle(one, Event::CoordinatorBack);
+        let asked = effects.into_iter().filter_map(|effect| {
+            if let Effect::Ask { request, .. } = effect { Some(request.0) } else { None }
+        });
+        asked.collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&mut one), [1, 2, 3]);
+    handle(&mut one, Event::RolledBack(Back::Nothing));
+    assert_eq!(asked(&mut one), [1]);
+}
+
 #[test]
 fn programs_that_break_the_protocol_are_told_how() {
     let whole = |bytes| ProgramFrame::Send {

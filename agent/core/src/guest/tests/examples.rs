@@ -147,7 +147,7 @@ fn spoken(word: &Word) -> String {
         Word::Refused(why) => format!("refused: {why:?}"),
         Word::NotStarted { reason, .. } => format!("not started: {reason}"),
         Word::Retreated { why, suspensions } => format!("retreated: {why:?}, {suspensions}"),
-        Word::Stays => "stays".into(),
+        Word::Stays { .. } => "stays".into(),
         Word::Arrived { .. } => "arrived".into(),
         Word::Lost { .. } => "is lost".into(),
     }

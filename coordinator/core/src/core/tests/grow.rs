@@ -3,8 +3,8 @@
 use gleaner_common::job::{OnBusy, Reaction};
 use gleaner_common::program::ProgramSpec;
 use gleaner_common::reaction::Keep;
-use gleaner_program_core::address::Request;
-use gleaner_program_core::wire::{Ask, FromRank};
+use gleaner_program_core::address::{Request, Task};
+use gleaner_program_core::wire::{self, Ask, FromRank};
 
 use super::*;
 
@@ -93,6 +93,26 @@ fn a_frozen_rank_that_cannot_leave_is_asked_again_after_a_while_only() {
         asked += departs(&site);
     }
     assert_eq!(asked, 1);
+}
+
+/// Its agent was cut off when it was to leave, and says only that it stays.
+#[test]
+fn what_a_rank_held_that_begins_anew_is_given_to_another() {
+    let mut site = Site::with_idle(2);
+    let (_, offered) = site.submit_program(2, ProgramSpec { ranks_max: 2, ..GROWS });
+    for (id, _, fence) in &offered {
+        site.started(*id, *fence);
+    }
+    put_a_task(&mut site, offered[0]);
+    let (task, bytes) = (Task(0), vec![1]);
+    site.ask(offered[1], 1, Ask::NextTask);
+    site.check_answer(offered[1].0, 1, &wire::Answer::Task { task, bytes: bytes.clone() });
+    site.ask(offered[0], 2, Ask::NextTask);
+    let (id, _, fence) = offered[1];
+    site.hear_of(id, AttemptEvent::Stays { fence, keep: Keep::State });
+    assert_eq!(site.told(), [], "it does it");
+    site.hear_of(id, AttemptEvent::Stays { fence, keep: Keep::Nothing });
+    site.check_answer(offered[0].0, 2, &wire::Answer::Task { task, bytes });
 }
 
 #[test]

@@ -172,7 +172,7 @@ fn event(kind: u8, fence: Fence) -> AttemptEvent {
         8 => AttemptEvent::WantsAway { fence, keep: Keep::State, image_bytes: 0 },
         9 => AttemptEvent::Arrived { fence, bytes: u64::MAX, frozen: Duration::MAX },
         10 => AttemptEvent::CannotLeave { fence, keep: Keep::Nothing, reason },
-        11 => AttemptEvent::Stays { fence },
+        11 => AttemptEvent::Stays { fence, keep: Keep::Nothing },
         12 => AttemptEvent::Lost { fence, reason, suspensions: u32::MAX },
         _ => AttemptEvent::Finished(finished(fence, Outcome::ExitCode(1), Duration::ZERO)),
     }

@@ -250,7 +250,7 @@ fn a_refused_move_is_tried_elsewhere_three_times_and_then_its_agent_decides() {
 fn an_owner_who_leaves_in_time_keeps_the_guest() {
     let (mut site, job, old) = Site::with_guest(1);
     let begun = site.move_away(1, old);
-    site.hear_of(1, AttemptEvent::Stays { fence: old });
+    site.hear_of(1, AttemptEvent::Stays { fence: old, keep: WANTS });
     site.check_sent(begun.to, &CoordinatorFrame::Cancel { fence: begun.new });
     site.check_row(job, 1, SubprogramState::Running, 0);
     // What had crossed it comes to nothing.
@@ -571,7 +571,7 @@ fn a_rank_without_a_process_goes_on_where_its_owner_has_left() {
     assert_eq!(site.begun(), None, "there is no other");
     site.hear(id, AgentFrame::Presence(presence(false, 1)));
     site.check_sent(id, &CoordinatorFrame::Stay { fence: old });
-    site.hear_of(id, AttemptEvent::Stays { fence: old });
+    site.hear_of(id, AttemptEvent::Stays { fence: old, keep: WANTS });
     site.check_row(job, id, SubprogramState::Running, 0);
     assert_eq!(site.core.job_row(job).unwrap().life, 1, "the others go on as well");
 }

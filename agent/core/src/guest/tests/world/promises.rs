@@ -26,7 +26,7 @@ impl World {
             self.carry_out(effect);
         }
         // One that begins anew says both, so that what it had in hand is returned.
-        let stays = out.words.iter().any(|(_, word)| *word == Word::Stays);
+        let stays = out.words.iter().any(|(_, word)| matches!(word, Word::Stays { .. }));
         for (fence, word) in out.words {
             self.say(|| format!("  {fence}: {word:?}"));
             self.hear(&word, stays);
@@ -270,7 +270,7 @@ impl World {
                 let seen = !self.orphaned || *end != End::Exited;
                 self.is_true(seen, "its keeper's death counts as its own");
             }
-            Word::Stays | Word::CannotLeave { .. } => self.wish = None,
+            Word::Stays { .. } | Word::CannotLeave { .. } => self.wish = None,
             Word::State(_) => {}
         }
     }
