@@ -271,29 +271,6 @@ fn programs_that_give_less_than_they_were_asked_for_are_not_asked_without_end() 
         site.connect_as(4, 2, another_library(4));
         site.with_folding(2, 1, moves);
         site.submit_spec(program(2, None));
-        println!(
-            "{} {:?}\n{:?}\n{:?}",
-            policy.name,
-            site.last.effects,
-            site.core
-                .schedule
-                .scheduler
-                .state()
-                .running()
-                .map(|(id, it)| (
-                    id,
-                    it.size,
-                    it.request.sizes.min(),
-                    it.request.sizes.max(),
-                    it.has_declined
-                ))
-                .collect::<Vec<_>>(),
-            site.core
-                .attempts
-                .values()
-                .map(|a| (a.job, a.workstation, a.rides))
-                .collect::<Vec<_>>()
-        );
         assert!(site.core.has_come_to_rest(), "{}", policy.name);
         let told = site.riders().len();
         assert!(told <= 2, "{}: it shared {told} times in a moment", policy.name);

@@ -50,16 +50,22 @@ fn a_program_without_a_bag_gets_no_ranks_that_nobody_asked_for() {
     assert_eq!(becomes_idle(&mut site, 4), []);
 }
 
+/// A rank that stands still for its owner, and where.
+fn with_frozen(increases: bool) -> (Site, u32, Fence) {
+    let mut site = Site::with_idle(1);
+    let spec = ProgramSpec { increases, ranks_max: 1, ..GROWS };
+    let patient = OnBusy::suspend(None, Reaction::Retreat);
+    let (_, offered) = site.submit_program_that(1, spec, patient);
+    let (id, _, fence) = offered[0];
+    site.started(id, fence);
+    site.hear(id, AgentFrame::Attempt(AttemptEvent::Suspended { fence }));
+    (site, id, fence)
+}
+
 #[test]
 fn a_frozen_rank_goes_where_it_can_run_and_stays_frozen_where_the_program_does_not_ask() {
     for (increases, moves) in [(true, 1), (false, 0)] {
-        let mut site = Site::with_idle(1);
-        let spec = ProgramSpec { increases, ranks_max: 1, ..GROWS };
-        let patient = OnBusy::suspend(None, Reaction::Retreat);
-        let (_, offered) = site.submit_program_that(1, spec, patient);
-        let (id, _, fence) = offered[0];
-        site.started(id, fence);
-        site.hear(id, AgentFrame::Attempt(AttemptEvent::Suspended { fence }));
+        let (mut site, id, _) = with_frozen(increases);
         becomes_idle(&mut site, 2);
         let departs = site.sent().filter(|(to, frame)| {
             *to == id && matches!(frame, CoordinatorFrame::Depart { keep: Keep::Nothing, .. })
@@ -70,13 +76,7 @@ fn a_frozen_rank_goes_where_it_can_run_and_stays_frozen_where_the_program_does_n
 
 #[test]
 fn a_frozen_rank_that_cannot_leave_is_asked_again_after_a_while_only() {
-    let mut site = Site::with_idle(1);
-    let spec = ProgramSpec { increases: true, ranks_max: 1, ..GROWS };
-    let patient = OnBusy::suspend(None, Reaction::Retreat);
-    let (_, offered) = site.submit_program_that(1, spec, patient);
-    let (id, _, fence) = offered[0];
-    site.started(id, fence);
-    site.hear(id, AgentFrame::Attempt(AttemptEvent::Suspended { fence }));
+    let (mut site, id, fence) = with_frozen(true);
     becomes_idle(&mut site, 2);
     let departs = |site: &Site| {
         site.sent().filter(|(_, frame)| matches!(frame, CoordinatorFrame::Depart { .. })).count()
