@@ -30,6 +30,8 @@ pub enum Invariant {
     CountersAgree,
     /// What one moment brings is decided at last.
     ComesToRest,
+    /// Of what needs several places nothing begins before all of it can.
+    BeginsWhole,
     /// What moves goes on from where it stood, on one side only.
     MovesWhole,
     /// After a storm everything ends within a bound of time.
@@ -47,7 +49,7 @@ thread_local! {
 }
 
 impl Invariant {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::OwnerFirst,
         Self::OneAttempt,
         Self::AcceptedOnce,
@@ -59,6 +61,7 @@ impl Invariant {
         Self::LentOnce,
         Self::CountersAgree,
         Self::ComesToRest,
+        Self::BeginsWhole,
         Self::MovesWhole,
         Self::CalmInTime,
         Self::CalmWithoutWaste,
@@ -78,6 +81,7 @@ impl Invariant {
             Self::LentOnce => "lent-once",
             Self::CountersAgree => "counters-agree",
             Self::ComesToRest => "comes-to-rest",
+            Self::BeginsWhole => "begins-whole",
             Self::MovesWhole => "moves-whole",
             Self::CalmInTime => "calm-in-time",
             Self::CalmWithoutWaste => "calm-without-waste",

@@ -399,7 +399,10 @@ fn began(core: &Core, job: JobId, ranks: u32, own: Option<u32>) -> bool {
     let Some(now) = core.summary(job).filter(|_| is_program && ranks > 0) else { return false };
     let before = now.running + now.suspended - ranks;
     let begins = before == 0 && now.counts.succeeded == 0;
+    if !begins {
+        return false;
+    }
     let may_wait = now.total - own.unwrap_or(now.total).min(now.total);
-    assert!(!begins || now.queued <= may_wait, "job {job} began with {ranks} ranks: {now:?}");
-    begins && ranks > 1
+    holds!(BeginsWhole, now.queued <= may_wait, "job {job} with {ranks} ranks: {now:?}");
+    ranks > 1
 }

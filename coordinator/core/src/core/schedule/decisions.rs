@@ -19,6 +19,9 @@ const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 impl Core {
     pub(super) fn carry_out(&mut self, draft: &mut Draft, decision: Decision) {
         match decision {
+            // It was to start in this stage as well, and nothing suits it.
+            Decision::Grow { job, .. } | Decision::Shrink { job, .. }
+                if self.schedule.scheduler.state().get(job).is_none() => {}
             Decision::Start { job, size } => self.start(draft, job, size),
             // Ranks that share places are no question. Otherwise it answers later,
             // by `negotiated`.

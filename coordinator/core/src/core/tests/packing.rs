@@ -3,8 +3,10 @@
 
 use gleaner_common::amounts::Amounts;
 use gleaner_common::program::ProgramSpec;
+use gleaner_common::shape::Shape;
 use proptest::prelude::*;
 
+use super::super::SchedulerConfig;
 use super::*;
 use crate::job::Avoided;
 use crate::needs::Needs;
@@ -129,6 +131,26 @@ fn who_asks_for_nothing_has_the_part_that_goes_with_its_cores() {
     assert_eq!(modest.len(), 1, "and now all of the memory is lent, but not all of the cores");
     assert_eq!(site.ends(greedy[0]).len(), 2);
     site.check_packed().unwrap();
+}
+
+/// Under policies that offer in one stage what they do not need to begin jobs, one
+/// that could not begin was given places to grow by.
+#[test]
+fn what_nothing_suits_does_not_begin_with_what_it_could_grow_by() {
+    for policy in crate::scheduler::ALL {
+        let scheduler =
+            SchedulerConfig { policy: policy.name.into(), ..SchedulerConfig::default() };
+        let mut site = Site::new(Config { scheduler, ..Config::default() });
+        for (id, cores) in (1..).zip([3, 3, 1, 1]) {
+            site.enrol(id);
+            site.lends(id, lending(cores, 2 * u64::from(cores)));
+        }
+        assert_eq!(site.submit_spec(bag(1, 2, 0)).1.len(), 1, "{}", policy.name);
+        let shape = Shape { min: Some(2), preferred: Some(2), ..Shape::default() };
+        let pairs = JobSpec { shape, ..bag(4, 2, 0) };
+        assert_eq!(site.submit_spec(pairs).1, [], "{}: only one has two cores", policy.name);
+        site.core.check_places().unwrap();
+    }
 }
 
 /// A free core with less memory than goes with it was counted as a place, and one of
