@@ -341,6 +341,22 @@ impl Pool {
         needs.are_none() || self.entries.values().any(|entry| needs.are_met(&entry.workstation))
     }
 
+    /// How many connected ones, up to `most`, have what is needed, whether or not it is
+    /// free, and are not among `but`.
+    pub(crate) fn could_run(
+        &self,
+        needs: Needs<'_>,
+        but: &BTreeSet<WorkstationId>,
+        most: usize,
+    ) -> usize {
+        let others = self.entries.iter().filter(|(id, _)| !but.contains(id));
+        let could = others.filter(|(_, entry)| {
+            let it = &entry.workstation;
+            it.session.is_some() && !it.removed && needs.are_met(it)
+        });
+        could.take(most).count()
+    }
+
     /// Those that have said what they have.
     pub(crate) fn known(&self) -> impl Iterator<Item = &Workstation> {
         let all = self.entries.values().map(|entry| &entry.workstation);

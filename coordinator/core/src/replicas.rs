@@ -214,6 +214,14 @@ impl Replicas {
         barred.into_iter().collect()
     }
 
+    /// Where none of the subprogram's replicas has been, those that have been nowhere
+    /// are still to run: how many are these, and which workstations do not count?
+    pub(crate) fn unbegun(&self, position: Position) -> (usize, BTreeSet<WorkstationId>) {
+        let trails = || self.of(self.subprogram(position)).map(|of| self.trail(of));
+        let nowhere = trails().filter(|trail| trail.is_empty()).count();
+        (nowhere, trails().flatten().copied().collect())
+    }
+
     pub(crate) fn verdict(&self, subprogram: Position) -> Verdict {
         let Some(seat) = self.begun.get(&subprogram) else { return Verdict::Wait };
         let votes = || seat.runs.iter().filter_map(|run| Some((run.vote.as_ref()?.answer, run)));

@@ -150,10 +150,10 @@ impl Core {
         let source = self.pool.get(attempt.workstation)?;
         source.session.as_ref()?;
         let job = self.jobs.get(&attempt.job)?;
-        let (needs, barred) = (job.needs(), job.avoided(attempt.position).never);
+        let (needs, reach) = (job.needs(), self.reach(job, attempt.position));
         let could_do = |id: WorkstationId, target: &Workstation| {
             id != attempt.workstation
-                && !barred.contains(&id)
+                && reach.why_not(id).is_none()
                 && needs.are_met(target)
                 && misfit(source, target, moving.keep).is_none()
         };
@@ -466,10 +466,10 @@ impl Core {
         let Some(source) = self.pool.get(attempt.workstation) else { return vec![] };
         let mut reasons: Vec<String> = vec![];
         let job = self.jobs.get(&attempt.job);
-        let barred = job.map(|it| it.avoided(attempt.position).never);
+        let reach = job.map(|it| self.reach(it, attempt.position)).unwrap_or_default();
         for (id, target) in self.pool.free_ones() {
-            let misfit = if barred.as_ref().is_some_and(|barred| barred.contains(&id)) {
-                Some("another replica has been there".to_owned())
+            let misfit = if let Some(why) = reach.why_not(id) {
+                Some(why.to_owned())
             } else if moving.tried.contains(&id) {
                 Some("it came to nothing there".to_owned())
             } else if let Some(lacks) = job.and_then(|job| lacks_now(job.needs(), target)) {

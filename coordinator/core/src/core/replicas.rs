@@ -17,7 +17,35 @@ struct Decision {
     not_needed: &'static str,
 }
 
+/// Where an attempt may go when it moves, if it is a replica.
+#[derive(Debug, Default)]
+pub(super) struct Reach {
+    barred: Vec<WorkstationId>,
+    /// It goes back to one of these, or nowhere: on any other workstation it would
+    /// leave none to a replica that has not begun.
+    only: Option<Vec<WorkstationId>>,
+}
+
+impl Reach {
+    pub(super) fn why_not(&self, at: WorkstationId) -> Option<&'static str> {
+        let is_new = self.only.as_ref().is_some_and(|only| !only.contains(&at));
+        if self.barred.contains(&at) {
+            Some("another replica has been there")
+        } else {
+            is_new.then_some("another replica of it would have nowhere to run")
+        }
+    }
+}
+
 impl Core {
+    pub(super) fn reach(&self, job: &Job, position: Position) -> Reach {
+        let Some(replicas) = job.replicas() else { return Reach::default() };
+        let (nowhere, touched) = replicas.unbegun(position);
+        let left = self.pool.could_run(job.needs(), &touched, nowhere + 1);
+        let only = (left <= nowhere).then(|| replicas.trail(position).to_vec());
+        Reach { barred: replicas.barred(position), only }
+    }
+
     /// A replica ended by itself or by a limit. A failure is tried again as any
     /// other would be; what it comes to in the end is its vote.
     pub(super) fn replica_finished(

@@ -220,6 +220,29 @@ fn where_a_moved_replica_has_been_no_other_of_it_runs() {
     assert_eq!(site.core.summary(job).unwrap().running, 1);
 }
 
+/// Whoever has been everywhere leaves no workstation to the others.
+#[test]
+fn a_replica_does_not_move_to_the_last_workstation_that_is_left_to_another() {
+    let mut site = Site::with_idle(2);
+    let mut spec = replicated(1, 2, 0);
+    spec.on_busy = OnBusy::at_once(Reaction::Migrate);
+    let (_, offered) = site.submit_spec(spec);
+    let [first, second] = offered[..] else { panic!("{offered:?}") };
+    site.started(first.0, first.2);
+    site.hear(second.0, AgentFrame::Presence(presence(true, 0)));
+    site.retreated(second.0, second.2);
+    // Nobody is where the other replica was when the first one is to leave.
+    site.hear(first.0, AgentFrame::Presence(presence(true, 0)));
+    let wants = AttemptEvent::WantsAway { fence: first.2, keep: Keep::Nothing, image_bytes: 1 };
+    site.hear_of(first.0, wants);
+    let back = site.hear(second.0, AgentFrame::Presence(presence(false, 1)));
+    assert_eq!(back.len(), 1, "there the other one begins");
+    assert_eq!(site.states(first.1), [ReplicaState::Suspended, ReplicaState::Placed]);
+    site.answers(back[0], "42");
+    let why = site.core.why_job(site.now, first.1.job).unwrap();
+    assert!(why.iter().any(|it| it.contains("another replica has been there")), "{why:?}");
+}
+
 /// What a store would hold, as a new life finds it.
 #[derive(Default)]
 struct Kept {
