@@ -30,10 +30,10 @@ pub use collective::Group;
 pub use communicator::{ANY, Communicator, Receiving, Sending, TAG_MAX};
 pub use cpu::CpuClock;
 pub use error::{Awaited, Ending, Error, Failure};
+pub use gleaner_program_core::negotiation::side::{Agreed, Proposal, Response};
 pub use gleaner_program_core::negotiation::{Change, Obligation};
 pub use in_process::{Outcome, Retreat, Run, RunError, run_in_process};
 pub use mailbox::{Message, Wanted};
-pub use offers::{Agreed, Proposal, Response};
 pub use transport::{Beginning, Event, Order, Transport};
 pub use value::Value;
 

@@ -9,7 +9,8 @@
 //!
 //! All that is negotiated about travels in a [`Template`]: several resources,
 //! each with its terms and a status of its own. Here are the words and what
-//! makes sense of them; [`talk`] is the state machine of either side.
+//! makes sense of them; [`talk`] is the state machine of either side, and [`side`]
+//! what the library makes of it for a program.
 //!
 //! **One side concludes.** A word can be lost, and two sides that each end a
 //! negotiation by themselves can end it differently. So a job's `Accept` or
@@ -22,6 +23,7 @@
 //! unanswered or answered by nonsense, it is enforced.
 
 pub mod alone;
+pub mod side;
 pub mod talk;
 #[cfg(test)]
 mod tests;

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::negotiator::{Negotiator, begun, wish};
+use super::negotiator::{Due, Negotiator};
 use super::script::Op;
 use crate::address::{
     Communicator, Envelope, Inside, Negotiation, Part, Rank, Request, Tag, Task, cost, pieces,
 };
+use crate::negotiation::side::{granted, wish};
 use crate::negotiation::{Change, Party, Said};
 use crate::wire::{AgentFrame, Answer, Ask, ProgramFrame, Unreceived, VERSION, Wait};
 
@@ -160,10 +161,11 @@ impl Program {
     ) -> Progress {
         let progress = self.operate(from_agent, to_agent);
         if self.phase == Phase::Running {
-            to_agent.extend(self.negotiator.says.drain(..).map(ProgramFrame::Negotiate));
-            self.found.gives += std::mem::take(&mut self.negotiator.gives);
-            self.found.negotiated += std::mem::take(&mut self.negotiator.ended);
-            self.found.begun.append(&mut self.negotiator.begun);
+            let mood = mix(self.state.hash, self.read) >> 32;
+            let Due { gives, begun, says } = self.negotiator.act(mood);
+            self.found.gives += gives;
+            self.found.begun.extend(begun);
+            to_agent.extend(says.into_iter().map(ProgramFrame::Negotiate));
         }
         progress
     }
@@ -351,7 +353,9 @@ impl Program {
             | Answer::Noted => {}
             Answer::Negotiated(said) => {
                 self.found.negotiated += u64::from(said.statement.concludes());
-                self.found.begun.extend(begun(&said.statement));
+                let ranks = granted(&said.statement).map_or(0..0, |(_, ranks)| ranks);
+                let (first, count) = (Rank(ranks.start), ranks.end - ranks.start);
+                self.found.begun.extend((count > 0).then_some((first, count)));
                 self.wanted = Some(said).filter(|said| said.statement.proposes().is_some());
             }
             Answer::Left | Answer::Returned | Answer::Result { .. } | Answer::NoMoreResults => {
@@ -368,8 +372,9 @@ impl Program {
         from_agent: &mut VecDeque<AgentFrame>,
         to_agent: &mut VecDeque<ProgramFrame>,
     ) -> bool {
-        let statement = wish(change, self.wanted.as_ref());
-        let said = if let Some(heard) = &self.wanted {
+        let heard = self.wanted.as_ref();
+        let Some(statement) = wish(change, heard.map(|said| &said.statement)) else { return true };
+        let said = if let Some(heard) = heard {
             Said { round: heard.round + 1, statement, ..heard.clone() }
         } else {
             let (opener, negotiation) = (Party::Job, Negotiation(self.request.0));
@@ -547,8 +552,8 @@ impl Program {
             }
             AgentFrame::Retreat { .. } => self.asked_to_retreat = true,
             AgentFrame::Negotiate(said) => {
-                let mood = mix(self.state.hash ^ said.negotiation.0, self.read);
-                self.negotiator.hear(&said, mood >> 32);
+                self.found.negotiated += u64::from(said.statement.concludes());
+                self.negotiator.hear(&said);
             }
             AgentFrame::PleaseSave | AgentFrame::Ranks { .. } => {}
             AgentFrame::Refused { reason } => self.is_wrong(|| format!("refused: {reason}")),
