@@ -32,6 +32,9 @@ const MAGIC: &[u8; 16] = b"gleaner backup 1";
 /// Names and hashes of three files are some hundred bytes.
 const CONTENTS_BYTES_MAX: u32 = 1 << 16;
 
+/// Where a backup is laid before it takes the store's place, with the process that does.
+const INCOMING: &str = "restoring-";
+
 /// Numbers of jobs, and of workstations, that a restored store leaves out: its later self
 /// may have given them to others.
 const NUMBERS_LEFT_OUT: u32 = 1_000;
@@ -151,7 +154,8 @@ pub fn restore(data: &Path, from: &Path) -> Result<Backup, BackupError> {
     let reading = |why| BackupError::Reading { path: from.to_owned(), why };
     let mut file = File::open(from).map_err(reading)?;
     let contents = read_contents(&mut file, from)?;
-    let incoming = data.join(format!("restoring-{}", std::process::id()));
+    clear_what_was_cut_off(data);
+    let incoming = data.join(format!("{INCOMING}{}", std::process::id()));
     fs::create_dir(&incoming)
         .map_err(|why| BackupError::Writing { path: incoming.clone(), why })?;
     let restored = lay(&mut file, from, &contents, (&incoming, &data.join(FILE)))
@@ -225,34 +229,94 @@ fn take_the_place(
     incoming: &Path,
     taken: WallTime,
 ) -> Result<Option<PathBuf>, BackupError> {
-    let moving = |path: &Path| {
+    let writing = |path: &Path| {
         let path = path.to_owned();
         move |why| BackupError::Writing { path, why }
     };
-    let logs = ["-wal", "-shm"].map(|end| format!("{FILE}{end}"));
-    let all = AUTHORITY_FILES.map(str::to_owned).into_iter().chain([FILE.to_owned()]).chain(logs);
-    let present: Vec<String> = all.filter(|name| data.join(name).exists()).collect();
-    let seconds = Clock::new().wall().unix_s();
-    let aside = data.join(format!("replaced-{seconds:.0}"));
-    if !present.is_empty() {
-        fs::create_dir_all(&aside).map_err(moving(&aside))?;
-    }
-    // The database last, when it comes: without one nothing starts by mistake.
-    for name in &present {
-        fs::rename(data.join(name), aside.join(name)).map_err(moving(&aside))?;
-    }
+    let aside = data.join(format!("replaced-{:.0}", Clock::new().wall().unix_s()));
     // Whoever brings it back may be root, and the coordinator is not.
-    let owner = fs::metadata(data).map_err(moving(data))?;
-    for name in AUTHORITY_FILES.into_iter().chain([FILE]) {
-        let (from, to) = (incoming.join(name), data.join(name));
-        if from.exists() {
-            chown(&from, Some(owner.uid()), Some(owner.gid())).map_err(moving(&to))?;
-            fs::rename(&from, &to).map_err(moving(&to))?;
+    let owner = fs::metadata(data).map_err(writing(data))?;
+    let steps = steps(data, incoming, &aside);
+    let is_kept = steps.iter().any(|step| step.to().starts_with(&aside));
+    if is_kept {
+        fs::create_dir_all(&aside).map_err(writing(&aside))?;
+    }
+    for step in &steps {
+        step.carry_out(owner.uid(), owner.gid()).map_err(writing(step.to()))?;
+    }
+    for directory in [&aside, data].into_iter().skip(usize::from(!is_kept)) {
+        File::open(directory).and_then(|it| it.sync_all()).map_err(writing(directory))?;
+    }
+    tracing::info!("a backup of {:.0} (Unix time) took the place of the store", taken.unix_s());
+    Ok(is_kept.then_some(aside))
+}
+
+/// One change of a data directory.
+#[derive(Debug)]
+enum PlacingStep {
+    /// Another name for a file, which outlasts what takes the place of the first.
+    Link {
+        from: PathBuf,
+        to: PathBuf,
+    },
+    MoveAside {
+        from: PathBuf,
+        to: PathBuf,
+    },
+    BringIn {
+        from: PathBuf,
+        to: PathBuf,
+    },
+}
+
+impl PlacingStep {
+    fn to(&self) -> &Path {
+        match self {
+            Self::Link { to, .. } | Self::MoveAside { to, .. } | Self::BringIn { to, .. } => to,
         }
     }
-    File::open(data).and_then(|it| it.sync_all()).map_err(moving(data))?;
-    tracing::info!("a backup of {:.0} (Unix time) took the place of the store", taken.unix_s());
-    Ok((!present.is_empty()).then_some(aside))
+
+    fn carry_out(&self, uid: u32, gid: u32) -> io::Result<()> {
+        match self {
+            Self::Link { from, to } => fs::hard_link(from, to),
+            Self::MoveAside { from, to } => fs::rename(from, to),
+            Self::BringIn { from, to } => {
+                chown(from, Some(uid), Some(gid))?;
+                fs::rename(from, to)
+            }
+        }
+    }
+}
+
+/// Whatever this is cut off at, nothing starts anew or by mistake: there is an authority
+/// all the time, if there was one, and no database beside another's.
+fn steps(data: &Path, incoming: &Path, aside: &Path) -> Vec<PlacingStep> {
+    let is_there = |name: &&str| data.join(name).exists();
+    let kept = |name: &str| (data.join(name), aside.join(name));
+    let authority = AUTHORITY_FILES.into_iter().filter(is_there).map(|name| {
+        let (from, to) = kept(name);
+        PlacingStep::Link { from, to }
+    });
+    let wal = format!("{FILE}-wal");
+    let shared_memory = format!("{FILE}-shm");
+    let database = [FILE, &wal, &shared_memory].into_iter().filter(is_there).map(|name| {
+        let (from, to) = kept(name);
+        PlacingStep::MoveAside { from, to }
+    });
+    let comes = AUTHORITY_FILES.into_iter().chain([FILE]);
+    let comes = comes
+        .filter(|name| incoming.join(name).exists())
+        .map(|name| PlacingStep::BringIn { from: incoming.join(name), to: data.join(name) });
+    authority.chain(database).chain(comes).collect()
+}
+
+/// What a restore left that was killed: copies of what its backup still has.
+fn clear_what_was_cut_off(data: &Path) {
+    for entry in fs::read_dir(data).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(INCOMING) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Writes, and hashes what is written.
@@ -291,5 +355,56 @@ struct Temporary(PathBuf);
 impl Drop for Temporary {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `None` if a coordinator would start there anew, else whose files it would find.
+    fn found(data: &Path) -> Option<Vec<String>> {
+        let read = |name: &str| fs::read_to_string(data.join(name)).ok();
+        let authority: Vec<_> = AUTHORITY_FILES.into_iter().filter_map(read).collect();
+        (!authority.is_empty()).then(|| authority.into_iter().chain(read(FILE)).collect())
+    }
+
+    #[test]
+    fn a_restore_that_is_cut_off_leaves_the_old_the_new_or_what_does_not_start() {
+        let wal = format!("{FILE}-wal");
+        for was_there in [true, false] {
+            for done in 0.. {
+                let dir = tempfile::tempdir().unwrap();
+                let (data, incoming) =
+                    (dir.path().join("data"), dir.path().join("data/restoring-1"));
+                let aside = data.join("replaced-1");
+                fs::create_dir_all(&incoming).unwrap();
+                fs::create_dir_all(&aside).unwrap();
+                for name in AUTHORITY_FILES.into_iter().chain([FILE]) {
+                    fs::write(incoming.join(name), "new").unwrap();
+                }
+                for name in AUTHORITY_FILES.into_iter().chain([FILE, &wal]) {
+                    let _ = was_there.then(|| fs::write(data.join(name), "old").unwrap());
+                }
+                let steps = steps(&data, &incoming, &aside);
+                let owner = fs::metadata(&data).unwrap();
+                for step in steps.iter().take(done) {
+                    step.carry_out(owner.uid(), owner.gid()).unwrap();
+                }
+                let found = found(&data);
+                let is_there = data.join(FILE).exists();
+                let all_of = |whose: &str| found.iter().flatten().all(|it| it == whose);
+                let begun = if was_there { found.is_some() } else { done == 0 || found.is_some() };
+                assert!(begun, "cut off after {done} of {steps:?}");
+                assert!(!is_there || all_of("old") || all_of("new"), "after {done} of {steps:?}");
+                assert!(!data.join(&wal).exists() || !is_there || all_of("old"), "after {done}");
+                if done == steps.len() {
+                    assert!(is_there && all_of("new"));
+                    let kept = aside.join(FILE).exists() && aside.join(AUTHORITY_FILES[0]).exists();
+                    assert_eq!(kept, was_there);
+                    break;
+                }
+            }
+        }
     }
 }

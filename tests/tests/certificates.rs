@@ -12,10 +12,13 @@ use gleaner_tests::options;
 
 const LIFE: Duration = Duration::from_secs(9);
 
-fn lab() -> Result<Lab> {
-    let mut options = options(2)?;
+/// A third of it is left after a renewal, in which a coordinator stops, goes back and starts.
+const LONGER: Duration = Duration::from_secs(45);
+
+fn lab(hosts: usize, certificate_life: Duration) -> Result<Lab> {
+    let mut options = options(hosts)?;
     (options.network, options.collector) = (false, false);
-    options.coordinator = format!("certificate_life = \"{}s\"", LIFE.as_secs());
+    options.coordinator = format!("certificate_life = \"{}s\"", certificate_life.as_secs());
     Lab::start(options)
 }
 
@@ -27,7 +30,7 @@ fn is_over(identity: &Identity) -> Result<bool> {
 #[test]
 fn agents_renew_before_their_certificates_run_out_and_one_that_was_away_is_told_what_to_do()
 -> Result<()> {
-    let mut lab = lab()?;
+    let mut lab = lab(2, LIFE)?;
     let first = Identity::load(&lab.hosts[0].identity())?;
     for host in &mut lab.hosts {
         let agent = host.agent.as_mut().context("it runs")?;
@@ -49,7 +52,7 @@ fn agents_renew_before_their_certificates_run_out_and_one_that_was_away_is_told_
 
 #[test]
 fn a_user_is_renewed_by_whatever_they_ask_next() -> Result<()> {
-    let lab = lab()?;
+    let lab = lab(2, LIFE)?;
     let dir = lab.dir().join("ada");
     let dir = dir.to_str().context("a path in UTF-8")?;
     let token = lab.text(&["token", "create", "--role", "user", "--name", "ada"])?;
@@ -72,4 +75,25 @@ fn a_user_is_renewed_by_whatever_they_ask_next() -> Result<()> {
         Ok(is_over(&first)?.then_some(()))
     })?;
     lab.text(&["jobs", "--identity", dir]).map(drop)
+}
+
+#[test]
+fn an_agent_that_was_renewed_since_a_backup_shows_its_former_key_to_the_store_of_then() -> Result<()>
+{
+    let mut lab = lab(1, LONGER)?;
+    let first = Identity::load(&lab.hosts[0].identity())?;
+    lab.wait_for_idle(1)?;
+    lab.with_backup(&["backup"])?;
+    let agent = lab.hosts[0].agent.as_mut().context("it runs")?;
+    agent.wait_for_log_times("this agent's certificate is renewed", 1, PATIENCE)?;
+    lab.coordinator.as_mut().context("it runs")?.stop()?;
+    lab.with_backup(&["restore"])?;
+    lab.start_coordinator()?;
+    let agent = lab.hosts[0].agent.as_mut().context("it runs")?;
+    agent.wait_for_log_times("the key of then is shown", 1, PATIENCE)?;
+    agent.wait_for_log_times("this agent's certificate is renewed", 2, PATIENCE)?;
+    assert_ne!(Identity::load(&lab.hosts[0].identity())?.spki(), first.spki());
+    let job = lab.submit(&["--", "true"])?;
+    assert_eq!(lab.wait_for_job(job)?["summary"]["state"], "succeeded");
+    Ok(())
 }

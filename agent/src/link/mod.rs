@@ -535,7 +535,7 @@ async fn keep_connected(mut of: Dialling) {
                     return;
                 }
                 link.connection.close(close::DONE.into(), b"");
-                is_refused = matches!(ended, session::SessionEnd::Refused(_));
+                is_refused = ended.is_refusal();
                 if Clock.now().since(connected_at) > RETRY_MAX {
                     backoff.reset();
                     said.clear();
@@ -546,6 +546,10 @@ async fn keep_connected(mut of: Dialling) {
                         backoff.reset();
                         refused.reset();
                         said.clear();
+                        why
+                    }
+                    session::SessionEnd::Unknown(why) => {
+                        is_refused &= !renewal::went_back(&of.peers, &of.identity_dir);
                         why
                     }
                     session::SessionEnd::Refused(why) | session::SessionEnd::Lost(why) => why,

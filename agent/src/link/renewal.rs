@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::BindError;
-use gleaner_shell::enrol::{RotateError, renew_if_due};
+use gleaner_shell::enrol::{RotateError, renew_if_due, return_to_former_key};
 use quinn::Connection;
 
 use super::peers::Peers;
@@ -60,5 +60,30 @@ async fn renew(connection: &Connection, peers: &Peers, dir: &Path) -> Result<boo
     let until_s = new.validity().map_or(0.0, |validity| validity.until.unix_s());
     tracing::info!(key = %new.fingerprint(), until_s, "this agent's certificate is renewed");
     peers.renewed(Arc::new(new))?;
+    Ok(true)
+}
+
+/// Shows the key from before the last renewal, if that is good still: a coordinator
+/// whose store was brought back from before then knows no other.
+pub(super) fn went_back(peers: &Peers, dir: &Path) -> bool {
+    match back(peers, dir) {
+        Ok(went) => went,
+        Err(error) => {
+            tracing::warn!("the key of before the last renewal is not taken up again: {error}");
+            false
+        }
+    }
+}
+
+fn back(peers: &Peers, dir: &Path) -> Result<bool, RenewalError> {
+    let Some(former) = return_to_former_key(dir, &peers.identity(), Clock.wall())? else {
+        return Ok(false);
+    };
+    let key = former.fingerprint();
+    peers.renewed(Arc::new(former))?;
+    tracing::warn!(
+        %key, "the coordinator does not know this agent's key: its store may be from before the \
+         last renewal, and the key of then is shown"
+    );
     Ok(true)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gleaner_agent_core::agent::Event;
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame, Purpose};
+use gleaner_shell::endpoint::Ended;
 use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
 use quinn::Connection;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -26,7 +27,30 @@ pub(super) enum SessionEnd {
     Welcomed(String),
     /// The coordinator would not have us.
     Refused(String),
+    /// Its table of keys does not have ours, which its authority has certified.
+    Unknown(String),
     Lost(String),
+}
+
+impl SessionEnd {
+    /// Will it be the same until a person has seen to it?
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Unknown(_))
+    }
+}
+
+impl From<StreamError> for SessionEnd {
+    fn from(error: StreamError) -> Self {
+        let why = error.to_string();
+        match error {
+            StreamError::Ended(Ended::IdentityUnknown) => Self::Unknown(why),
+            StreamError::Ended(_)
+            | StreamError::Frame(_)
+            | StreamError::Closed { .. }
+            | StreamError::Reset { .. }
+            | StreamError::Finished => Self::Lost(why),
+        }
+    }
 }
 
 /// Which connection it is, and where other agents may reach us meanwhile.
@@ -46,24 +70,26 @@ pub(super) async fn serve(
 ) -> SessionEnd {
     let (writer, reader) = match stream::open(connection, Purpose::Agent).await {
         Ok(ends) => ends,
-        Err(error) => return SessionEnd::Lost(error.to_string()),
+        Err(error) => return error.into(),
     };
     to.event_loop.tell(LinkEvent::Up { session, addresses });
     let mut answer = Answer::default();
-    let why = tokio::select! {
-        Err(error) = listen(reader, session, to, &mut answer) => error.to_string(),
+    let end = tokio::select! {
+        Err(error) = listen(reader, session, to, &mut answer) => error.into(),
         said = speak(writer, session, outgoing, to.router) => match said {
             // The event loop has no more to say: it is over.
             Ok(()) => return SessionEnd::Stopped,
-            Err(error) => error.to_string(),
+            Err(error) => error.into(),
         },
-        () = wake.notified() => "the machine has slept".to_owned(),
+        () = wake.notified() => SessionEnd::Lost("the machine has slept".to_owned()),
         () = gone(stopped) => return SessionEnd::Stopped,
     };
-    match answer {
-        Answer { welcomed: true, .. } => SessionEnd::Welcomed(why),
-        Answer { refused: Some(reason), .. } => SessionEnd::Refused(reason),
-        Answer { .. } => SessionEnd::Lost(why),
+    match (answer, end) {
+        (Answer { welcomed: true, .. }, SessionEnd::Unknown(why) | SessionEnd::Lost(why)) => {
+            SessionEnd::Welcomed(why)
+        }
+        (Answer { refused: Some(reason), .. }, _) => SessionEnd::Refused(reason),
+        (_, end) => end,
     }
 }
 

@@ -354,6 +354,17 @@ impl Lab {
         succeed(&self.run(arguments)?, arguments)
     }
 
+    /// `glean coordinator WORDS FILE` with the lab's coordinator's configuration and one
+    /// file of the lab's: `backup` or `restore`.
+    ///
+    /// # Errors
+    /// The command cannot be started, or failed; the message carries what it said.
+    pub fn with_backup(&self, words: &[&str]) -> Result<String> {
+        let at = |name: &str| self.dir().join(name).display().to_string();
+        let (file, config) = (at("coordinator.backup"), at("coordinator.toml"));
+        self.text(&[&["coordinator"], words, &[&file, "--config", &config]].concat())
+    }
+
     /// The records of a `--json` listing.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ pub fn restore(args: &RestoreArgs) -> Result<Verdict> {
     }
     output::line(
         "who was revoked since the backup is let in again: revoke them anew; \
-         who was enrolled or got a new key since needs a token for their name",
+         who was enrolled or has rotated their key since needs a token for their name",
     )?;
     if let Some(kept) = restored.kept {
         output::line(&format!("what was there is kept in {}", kept.display()))?;

@@ -10,12 +10,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use gleaner_common::time::WallTime;
+use gleaner_common::validity::Validity;
 use gleaner_common::wire::{EnrolReply, EnrolRequest, Purpose, Reply, Request};
 use quinn::Connection;
 use tokio::time::timeout;
 
 use crate::endpoint::{self, ConnectError, Credentials, Link};
-use crate::identity::{Identity, IdentityError, Key, NEXT_KEY_FILE, Token, fingerprint, spki_of};
+use crate::identity::{
+    Identity, IdentityError, Key, NEXT_KEY_FILE, Token, fingerprint, forget_former, spki_of,
+};
 use crate::lock::Lock;
 use crate::stream::{self, StreamError};
 
@@ -104,6 +107,7 @@ pub async fn rotate(
 ) -> Result<Identity, RotateError> {
     // Who has a copy of the directory has that one too.
     let _ = std::fs::remove_file(dir.join(NEXT_KEY_FILE));
+    forget_former(dir);
     replace(connection, dir, old, true).await
 }
 
@@ -122,14 +126,37 @@ pub async fn renew_if_due(
     if old.validity().is_none_or(|validity| now < validity.renew_at()) {
         return Ok(None);
     }
+    let Some(_lock) = hold(dir, old)? else { return Ok(None) };
+    replace(connection, dir, old, false).await.map(Some)
+}
+
+/// Goes back to the key before the last renewal, if there is one whose certificate is
+/// good at `now`: the coordinator does not know the present one, so that its store is
+/// from before that renewal. `None`: there is none, or somebody else is renewing.
+///
+/// # Errors
+/// See [`RotateError`]; the directory holds the later pair still, or the former one.
+pub fn return_to_former_key(
+    dir: &Path,
+    unknown: &Identity,
+    now: WallTime,
+) -> Result<Option<Identity>, RotateError> {
+    let Some(_lock) = hold(dir, unknown)? else { return Ok(None) };
+    let is_good = |it: &Identity| {
+        it.validity().is_some_and(|Validity { from, until }| from <= now && now < until)
+    };
+    let Some(former) = unknown.former(dir).filter(is_good) else { return Ok(None) };
+    former.return_to(dir)?;
+    Ok(Some(former))
+}
+
+/// Keeps others from renewing this identity. `None`: another process does, or has.
+fn hold(dir: &Path, identity: &Identity) -> Result<Option<Lock>, RotateError> {
     let failed = |why| RotateError::Lock { why };
     let file = File::options().write(true).create(true).truncate(false).open(dir.join(LOCK_FILE));
-    let Some(_lock) = Lock::take(file.map_err(failed)?).map_err(failed)? else { return Ok(None) };
-    // Another process may have been quicker.
-    if Identity::load(dir)?.spki() != old.spki() {
-        return Ok(None);
-    }
-    replace(connection, dir, old, false).await.map(Some)
+    let lock = Lock::take(file.map_err(failed)?).map_err(failed)?;
+    let is_present = Identity::load(dir)?.spki() == identity.spki();
+    Ok(lock.filter(|_| is_present))
 }
 
 async fn replace(
@@ -146,6 +173,9 @@ async fn replace(
         return Err(RotateError::OtherKey);
     }
     let new = old.with(key, certificate);
+    if !at_once {
+        old.stay_as_former(dir)?;
+    }
     new.succeed(dir)?;
     Ok(new)
 }

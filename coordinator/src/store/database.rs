@@ -71,6 +71,9 @@ pub enum OpenStoreError {
         "the database {} is no database any more ({bytes} bytes), and its authority is there: expected a whole one, `glean coordinator restore FILE` brings a backup back", path.display()
     )]
     Emptied { path: PathBuf, bytes: u64 },
+    #[error(
+        "the database {} is gone, and its authority is there: expected both or neither, `glean coordinator restore FILE` brings a backup back", path.display())]
+    Gone { path: PathBuf },
     #[error("cannot open the database {}: {why}", path.display())]
     Unusable { path: PathBuf, why: DatabaseError },
     #[error("cannot read the database {}: {why}", path.display())]
@@ -87,7 +90,9 @@ pub enum OpenStoreError {
 pub(super) fn refuse_emptied(path: &Path) -> Result<(), OpenStoreError> {
     let unusable = |why: std::io::Error| OpenStoreError::Unreadable { path: path.to_owned(), why };
     let mut file = match File::open(path) {
-        Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
+            return Err(OpenStoreError::Gone { path: path.to_owned() });
+        }
         opened => opened.map_err(unusable)?,
     };
     let mut first = vec![];

@@ -38,3 +38,14 @@ async fn a_database_of_somebody_else_is_left_as_it_is() {
     assert!(refused.contains("is not a coordinator's database"), "{refused}");
     assert!(std::fs::read(&path).unwrap().starts_with(b"my shopping list"));
 }
+
+#[tokio::test]
+async fn a_database_that_is_gone_is_not_taken_for_a_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    Coordinator::start(dir.path()).await.stop().await;
+    let path = dir.path().join("coordinator.sqlite");
+    std::fs::remove_file(&path).unwrap();
+    let refused = refusal(&config(dir.path())).await;
+    assert!(refused.contains("is gone, and its authority is there"), "{refused}");
+    assert!(!path.exists());
+}

@@ -427,20 +427,15 @@ impl World {
 
     // ── backups ────────────────────────────────────────────────────────────
 
-    /// `glean coordinator .. FILE` with the lab's coordinator's configuration: did it?
-    fn with_backup(&mut self, what: &[&str]) -> Result<bool> {
-        let config = self.lab.dir().join("coordinator.toml").display().to_string();
-        let file = self.lab.dir().join("coordinator.backup").display().to_string();
-        let words = [&["coordinator"], what, &[&file, "--config", &config]].concat();
-        let done = self.lab.run(&words)?;
-        if !done.status.success() {
-            let said = String::from_utf8_lossy(&done.stderr).into_owned();
-            self.note(&format!("{}: {said}", what.join(" ")));
-            if !self.disks_full() {
-                self.deaths.push(format!("coordinator {}: {said}", what.join(" ")));
-            }
+    /// `glean coordinator .. FILE`: did it?
+    fn with_backup(&mut self, what: &[&str]) -> bool {
+        let Err(error) = self.lab.with_backup(what) else { return true };
+        let said = format!("coordinator {}: {error:#}", what.join(" "));
+        self.note(&said);
+        if !self.disks_full() {
+            self.deaths.push(said);
         }
-        Ok(done.status.success())
+        false
     }
 
     fn back_up(&mut self) -> Result<bool> {
@@ -448,7 +443,7 @@ impl World {
             return Ok(false);
         }
         let begun = Clock.now();
-        let done = self.with_backup(&["backup", "--force"])?;
+        let done = self.with_backup(&["backup", "--force"]);
         self.saved = if done { Some(begun) } else { self.saved };
         Ok(done)
     }
@@ -458,7 +453,7 @@ impl World {
             return Ok(false);
         };
         self.lab.coordinator = None;
-        let done = self.with_backup(&["restore"])?;
+        let done = self.with_backup(&["restore"]);
         if done {
             self.user.went_back(saved);
             self.clear_replaced()?;

@@ -5,6 +5,9 @@
 //! A new key for the same identity is made in `key.next.pem`, before anybody is
 //! asked for its certificate. Which key counts is what `certificate.pem` says,
 //! so that one rename puts the new pair in the place of the old.
+//!
+//! The pair before the last renewal stays beside them (`*.former.pem`): a coordinator
+//! whose store went back to before it knows no other.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,6 +28,8 @@ use crate::config::{self, ConfigError};
 const KEY_FILE: &str = "key.pem";
 pub(crate) const NEXT_KEY_FILE: &str = "key.next.pem";
 const CERTIFICATE_FILE: &str = "certificate.pem";
+const FORMER_KEY_FILE: &str = "key.former.pem";
+const FORMER_CERTIFICATE_FILE: &str = "certificate.former.pem";
 const AUTHORITY_FILE: &str = "authority.pem";
 const SHEET_FILE: &str = "identity.toml";
 
@@ -103,6 +108,7 @@ impl Identity {
         let sheet = toml::to_string(&sheet)
             .unwrap_or_else(|error| unreachable!("three texts are a TOML table: {error}"));
         let _ = std::fs::remove_file(dir.join(NEXT_KEY_FILE));
+        forget_former(dir);
         atomic::replace(&dir.join(KEY_FILE), self.key.pem().as_bytes(), PRIVATE)?;
         for (file, der) in
             [(CERTIFICATE_FILE, &self.certificate), (AUTHORITY_FILE, &self.authority)]
@@ -136,6 +142,32 @@ impl Identity {
         let pem = certificate_pem(&self.certificate);
         atomic::replace(&dir.join(CERTIFICATE_FILE), pem.as_bytes(), PUBLIC)?;
         take_up_next_key(dir)
+    }
+
+    /// Keeps a copy of this pair beside the one that takes its place.
+    ///
+    /// # Errors
+    /// A file cannot be written; what was kept before may be gone then.
+    pub(crate) fn stay_as_former(&self, dir: &Path) -> Result<(), IdentityError> {
+        atomic::replace(&dir.join(FORMER_KEY_FILE), self.key.pem().as_bytes(), PRIVATE)?;
+        let pem = certificate_pem(&self.certificate);
+        Ok(atomic::replace(&dir.join(FORMER_CERTIFICATE_FILE), pem.as_bytes(), PUBLIC)?)
+    }
+
+    /// The pair that this one took the place of, if it is still there.
+    pub(crate) fn former(&self, dir: &Path) -> Option<Self> {
+        let key = read_key(&dir.join(FORMER_KEY_FILE)).ok()?;
+        let certificate = read_certificate(&dir.join(FORMER_CERTIFICATE_FILE), &key).ok()?;
+        (key.spki() != self.spki()).then(|| self.with(key, certificate))
+    }
+
+    /// Puts the former pair back into the place of the one that followed it.
+    ///
+    /// # Errors
+    /// A file cannot be written; the later pair is there still, or the former one.
+    pub(crate) fn return_to(&self, dir: &Path) -> Result<(), IdentityError> {
+        atomic::replace(&dir.join(NEXT_KEY_FILE), self.key.pem().as_bytes(), PRIVATE)?;
+        self.succeed(dir)
     }
 
     /// The same with another certificate for its key.
@@ -197,6 +229,13 @@ fn read_pair(dir: &Path) -> Result<(Key, Vec<u8>), IdentityError> {
     // Who may only read does without.
     let _ = take_up_next_key(dir);
     Ok((next, certificate))
+}
+
+/// Who has a copy of the directory has that pair too.
+pub(crate) fn forget_former(dir: &Path) {
+    for file in [FORMER_KEY_FILE, FORMER_CERTIFICATE_FILE] {
+        let _ = std::fs::remove_file(dir.join(file));
+    }
 }
 
 fn take_up_next_key(dir: &Path) -> Result<(), IdentityError> {
@@ -315,6 +354,37 @@ mod tests {
             }
             assert_eq!(dir.path().join(NEXT_KEY_FILE).exists(), cut_off == 0);
         }
+    }
+
+    #[test]
+    fn the_pair_before_a_renewal_can_be_taken_up_again_until_another_identity_comes() {
+        let (dir, old) = stored();
+        let authority = Authority::load(dir.path()).unwrap();
+        let renew = |from: &Identity| {
+            let key = Identity::next_key(dir.path()).unwrap();
+            let validity = from.validity().unwrap();
+            let certificate = authority.issue(&key.spki(), Role::Admin, "ann", validity).unwrap();
+            let new = from.with(key, certificate);
+            from.stay_as_former(dir.path()).unwrap();
+            new.succeed(dir.path()).unwrap();
+            new
+        };
+        assert!(old.former(dir.path()).is_none());
+        let new = renew(&old);
+        let former = new.former(dir.path()).unwrap();
+        assert_eq!(former.spki(), old.spki());
+        let mode = std::fs::metadata(dir.path().join(FORMER_KEY_FILE)).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+        former.return_to(dir.path()).unwrap();
+        let read = Identity::load(dir.path()).unwrap();
+        assert_eq!(read.spki(), old.spki());
+        assert!(read.former(dir.path()).is_none(), "nobody goes back twice");
+        let newest = renew(&read);
+        assert!(newest.former(dir.path()).is_some());
+        let other = authority.issue_identity(Role::User, "ben", "lab:4433").unwrap();
+        other.store(dir.path()).unwrap();
+        let left = std::fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name());
+        assert_eq!(left.filter(|name| name.to_string_lossy().contains("former")).count(), 0);
     }
 
     #[test]

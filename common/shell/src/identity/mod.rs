@@ -27,7 +27,7 @@ pub use subject::Subject;
 pub use token::{ParseTokenError, Token};
 
 pub(crate) use authority::token_certificate;
-pub(crate) use enrolled::{NEXT_KEY_FILE, spki_of};
+pub(crate) use enrolled::{NEXT_KEY_FILE, forget_former, spki_of};
 pub(crate) use key::Key;
 pub(crate) use subject::subject_of;
 pub(crate) use validity::validity_of;
