@@ -7,8 +7,8 @@
 //!
 //! An imported record needs a boot and a sequence like any other. They come
 //! from the content: a run of records from `START` to `FINISH` is one boot,
-//! named after the workstation and the run's first moment ([`Origin`]), and
-//! its records are numbered from 1.
+//! named after the workstation, the run's first moment and how many began at
+//! that moment before it ([`Origin`]), and its records are numbered from 1.
 
 mod csv;
 mod fields;
@@ -371,6 +371,8 @@ struct Numbering {
 struct BootRun {
     boot: BootId,
     start: WallTime,
+    /// How many runs before it began at the same moment.
+    nth: u64,
     sequence: u64,
     finished: bool,
 }
@@ -391,7 +393,9 @@ impl Numbering {
     }
 
     fn begin(&self, start: WallTime) -> BootRun {
-        let boot = self.origin.boot(&self.name, start);
-        BootRun { boot, start, sequence: 0, finished: false }
+        let before = self.run.filter(|run| run.start == start);
+        let nth = before.map_or(0, |run| run.nth + 1);
+        let boot = self.origin.nth_boot(&self.name, start, nth);
+        BootRun { boot, start, nth, sequence: 0, finished: false }
     }
 }

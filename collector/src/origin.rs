@@ -38,6 +38,15 @@ impl Origin {
         self.boot_of(&format!("gleaner import 1 {self:?} {name} {}", start.0))
     }
 
+    /// The same for the runs that began at one moment: the first, counted from
+    /// 0, is as if it were alone.
+    pub(crate) fn nth_boot(self, name: &WorkstationName, start: WallTime, nth: u64) -> BootId {
+        match nth {
+            0 => self.boot(name, start),
+            _ => self.boot_of(&format!("gleaner import 1 {self:?} {name} {} {nth}", start.0)),
+        }
+    }
+
     /// The same for a made-up run: another seed makes another one.
     pub(crate) fn seeded_boot(self, name: &WorkstationName, start: WallTime, seed: u64) -> BootId {
         self.boot_of(&format!("gleaner owners 1 {self:?} {name} {} {seed}", start.0))
@@ -78,6 +87,10 @@ mod tests {
             assert_eq!(boot, origin.boot(&name("ada"), at(5)));
             assert_ne!(boot, origin.boot(&name("ada"), at(6)));
             assert_ne!(boot, origin.boot(&name("bob"), at(5)));
+            let nth = |nth| origin.nth_boot(&name("ada"), at(5), nth);
+            assert_eq!((nth(0), Origin::of(nth(1))), (boot, origin));
+            assert_ne!(nth(1), boot);
+            assert_ne!(nth(1), nth(2));
             let seeded = |seed| origin.seeded_boot(&name("ada"), at(5), seed);
             assert_eq!(Origin::of(seeded(1)), origin);
             assert_ne!(seeded(1), seeded(2));

@@ -262,6 +262,23 @@ fn a_longer_copy_adds_what_is_new() {
     assert_eq!(kept(&data, "ada")[0].at, WallTime::from_unix_s(1_767_596_400));
 }
 
+#[test]
+fn boots_that_begin_at_one_moment_are_all_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("usage.csv");
+    let data = dir.path().join("data");
+    let row = |hour: u32, cause: &str| format!("ada,2026-01-05T{hour:02}:00:00Z,{cause}\n");
+    let causes = [(9, "START"), (9, "IDLE"), (9, "START"), (9, "TTY"), (10, "IDLE")];
+    let rows: String = causes.iter().map(|(hour, cause)| row(*hour, cause)).collect();
+    fs::write(&file, format!("{HEADER}\n{rows}")).unwrap();
+    let summary = import_csv(&data, &file).unwrap();
+    assert_eq!((summary.new, summary.duplicates), (5, 0));
+    let stored: Vec<_> = kept(&data, "ada").iter().map(|record| record.cause).collect();
+    assert_eq!(stored, causes.map(|(_, cause)| cause.parse().unwrap()));
+    let summary = import_csv(&data, &file).unwrap();
+    assert_eq!((summary.new, summary.duplicates), (0, 5));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 

@@ -16,7 +16,7 @@ use jiff::tz::TimeZone;
 use tempfile::TempDir;
 
 use crate::records::{kept, name};
-use PeriodState::{Busy, Idle};
+use PeriodState::{Busy, Idle, Unknown};
 
 struct Site {
     dir: TempDir,
@@ -172,6 +172,30 @@ bob,available,2026-03-08 04:00:00
     };
     assert_eq!(minutes("ada"), [(Idle, 80), (Busy, 20), (Idle, 40), (Busy, 20)]);
     assert_eq!(minutes("bob"), [(Idle, 60), (Busy, 60)]);
+}
+
+/// All that is said of the skipped hour is of one moment.
+#[test]
+fn reboots_in_the_hour_that_never_came_lose_no_record() {
+    let site = Site::new();
+    let rows = "\
+ada,available,2026-03-08 01:00:00
+ada,offline,2026-03-08 01:30:00
+ada,restarted,2026-03-08 02:10:00
+ada,offline,2026-03-08 02:20:00
+ada,restarted,2026-03-08 02:30:00
+ada,in-use,2026-03-08 02:40:00
+ada,available,2026-03-08 04:00:00
+ada,offline,2026-03-08 06:00:00
+";
+    let mut options = ImportOptions::new(ImportFormat::Uncg, vec![site.write("a", rows)]);
+    options.zone = Some(TimeZone::get("America/New_York").unwrap());
+    let summary = site.import(&options).unwrap();
+    assert_eq!((summary.records, summary.new, summary.duplicates), (11, 11, 0));
+    let known: Vec<_> = site.periods("ada").into_iter().filter(|p| p.0 != Unknown).collect();
+    assert_eq!(known, [(Idle, 1_800), (Busy, 3_600), (Idle, 7_200)]);
+    let again = site.import(&options).unwrap();
+    assert_eq!((again.new, again.duplicates), (0, 11));
 }
 
 #[test]
