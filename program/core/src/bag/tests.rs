@@ -134,6 +134,38 @@ fn a_question_that_is_asked_again_gets_the_same_answer() {
 }
 
 #[test]
+fn a_question_that_is_repeated_while_it_waits_gets_one_task() {
+    let mut desk = Desk::new(None);
+    assert_eq!(desk.bag.ask(Rank(1), Request(1), Ask::NextTask), []);
+    assert_eq!(desk.bag.ask(Rank(1), Request(1), Ask::NextTask), []);
+    let put = |number: u64| (2, Answer::Put { task: Task(number) });
+    assert_eq!(desk.ask(2, Ask::PutTask { task: vec![0] }), [put(0), (1, task(0))]);
+    assert_eq!(desk.ask(2, Ask::PutTask { task: vec![1] }), [put(1)]);
+    assert_eq!(desk.ask(3, Ask::NextTask), [(3, task(1))]);
+}
+
+#[test]
+fn a_task_that_was_returned_and_is_done_after_all_is_given_to_nobody() {
+    let mut desk = Desk::new(Some(1));
+    desk.ask(1, Ask::NextTask);
+    desk.ask(1, Ask::ReturnTask { task: Task(0) });
+    assert_eq!(desk.ask(1, done(0, 7)), [(1, Answer::Done { first: true })]);
+    assert_eq!(desk.ask(2, Ask::NextTask), [(2, Answer::NoMoreTasks)]);
+    assert_eq!(desk.bag.counts(), (0, 0, 1));
+}
+
+#[test]
+fn a_result_goes_to_who_still_waits_for_one_and_not_to_who_is_gone() {
+    let mut desk = Desk::new(Some(1));
+    desk.ask(1, Ask::NextTask);
+    assert_eq!(desk.ask(2, Ask::NextResult), []);
+    assert_eq!(desk.ask(3, Ask::NextResult), []);
+    assert_eq!(desk.gone(2, false), []);
+    let result = Answer::Result { task: Task(0), bytes: vec![7] };
+    assert_eq!(desk.ask(1, done(0, 7)), [(1, Answer::Done { first: true }), (3, result),]);
+}
+
+#[test]
 fn a_task_that_kills_its_workers_is_given_up() {
     let mut desk = Desk::new(Some(1));
     for rank in 1..=LOSSES_MAX {
