@@ -12,6 +12,7 @@ use gleaner_collector_core::summary::Segment;
 use gleaner_common::disk::Disk as _;
 use gleaner_common::disk::simulated::{DiskCopy, SimulatedDisk};
 use gleaner_common::id::SpoolLife;
+use gleaner_common::usage::LifeKept;
 use gleaner_common::wire::{UsageFrame, UsageReply};
 
 use super::UsageOutcome;
@@ -104,6 +105,7 @@ impl LogSide {
             Intake::Lives(lives) => match self.keep(Arrived { lives: &lives, records: &[] }) {
                 Ok(appended) => {
                     self.told += usize::from(appended.gone > 0);
+                    self.has(&appended.kept);
                     stream.looked_up(appended)
                 }
                 Err(reason) => UsageReply::Deferred { reason },
@@ -127,6 +129,22 @@ impl LogSide {
         let log = self.log.as_mut().ok_or_else(|| "the log cannot be opened".to_owned())?;
         let kept = log.take_in(&mut self.disk, [arrived]).map_err(|error| error.to_string())?;
         Ok(kept.into_iter().next().unwrap_or_default())
+    }
+
+    /// What an agent hears is kept it forgets: each number is on the disk.
+    fn has(&mut self, kept: &[LifeKept]) {
+        let mut there = BTreeSet::new();
+        self.read(|record| {
+            there.insert((record.life, record.numbered.sequence));
+        });
+        let numbers = |it: &LifeKept| {
+            let (life, ranges) = (it.life, it.ranges.clone());
+            ranges.into_iter().flat_map(move |(first, last)| (first..=last).map(move |n| (life, n)))
+        };
+        let absent: Vec<_> =
+            kept.iter().flat_map(numbers).filter(|it| !there.contains(it)).collect();
+        let (few, name) = (absent.len() <= self.flips, &self.name);
+        holds!(UsageSequence, few, "{absent:?} of {name} count as kept, and are not in the log");
     }
 
     pub(crate) fn kept_tokens(&mut self) -> BTreeSet<u64> {
