@@ -185,6 +185,19 @@ mod tests {
         assert_eq!((index.missing(), index.boots(), index.lives()), (6, 1, 2));
     }
 
+    /// What an agent still has is what came last.
+    #[test]
+    fn of_many_ranges_the_newest_are_told() {
+        let mut index = Index::default();
+        let count = RANGES_MAX as u64 + 1;
+        for number in 1..=count {
+            index.insert(LIFE, BOOT, 2 * number);
+        }
+        let kept = index.kept(LIFE);
+        let newest: Vec<_> = (2..=count).map(|number| (2 * number, 2 * number)).collect();
+        assert_eq!((kept.records, kept.last, kept.ranges), (count, 2 * count, newest));
+    }
+
     proptest! {
         #[test]
         fn it_is_a_set(numbers in proptest::collection::vec(1u64..40, 0..60)) {

@@ -308,6 +308,24 @@ fn a_twin_of_the_running_worker_makes_a_new_life_begin() {
     assert_eq!(collector.0[&life(1)], [1, 2, 3, 4, 5]);
 }
 
+/// On the disk they have numbers that another gave out, and would be taken for those.
+#[test]
+fn what_was_given_new_numbers_is_sent_when_the_disk_has_them() {
+    let (mut disk, mut spool) = spool_of(2);
+    let mut collector = Collector::default();
+    collector.hears_all(&mut disk, &mut spool);
+    collector.0.get_mut(&life(1)).unwrap().extend([3, 4, 5]);
+    append(&mut disk, &mut spool, 2);
+    disk.set_syncs_fail(true);
+    let notes = collector.hears_all(&mut disk, &mut spool);
+    assert!(notes.iter().any(|it| matches!(it, Note::Forked { had: 5, sent: 2 })), "{notes:?}");
+    assert!(spool.has_unsaved() && !collector.0.contains_key(&life(99)));
+    disk.set_syncs_fail(false);
+    let _ = spool.save(&mut disk);
+    collector.hears_all(&mut disk, &mut spool);
+    assert_eq!(collector.0[&life(99)], [1, 2]);
+}
+
 #[test]
 fn what_a_collector_says_beside_the_question_harms_nothing() {
     let (mut disk, mut spool) = spool_of(3);

@@ -242,6 +242,17 @@ fn what_was_said_before_the_doubt_sets_nobody_going() {
     assert_eq!(dog.handle(ms(902), Event::Says(vouch(902, 9_000))), Some(Order::Thaw));
 }
 
+/// It went on for a moment, looked, and was stopped again before the bell was heard.
+#[test]
+fn what_was_said_between_two_stops_sets_nobody_going() {
+    let mut dog = Watchdog::default();
+    assert_eq!(dog.handle(ms(1), Event::Says(vouch(0, 9_000))), None);
+    assert_eq!(dog.handle(ms(2), Event::Stopped(vouch(0, 9_000))), Some(Order::Freeze));
+    assert_eq!(dog.handle(ms(6), Event::Stopped(vouch(5, 9_000))), None);
+    assert_eq!(dog.handle(ms(7), Event::Says(vouch(5, 9_000))), None);
+    assert_eq!(dog.handle(ms(9), Event::Says(vouch(8, 9_000))), Some(Order::Thaw));
+}
+
 #[test]
 fn guests_stand_still_at_the_leases_end_and_are_killed_soon_after() {
     let mut dog = Watchdog::default();

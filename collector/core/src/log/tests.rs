@@ -165,6 +165,21 @@ fn a_damaged_record_in_the_middle_is_reported_and_may_come_again() {
 }
 
 #[test]
+fn damage_in_a_full_segment_is_told_also_by_its_summary() {
+    let mut disk = log_of(100, 1_000);
+    let mut bytes = segment(&mut disk, 1);
+    let start = encode_header(&name("ada")).len();
+    bytes[start + 20] ^= 0xff;
+    disk.replace(&file_name(1), &bytes).unwrap();
+    disk.replace(&summary_name(1), b"").unwrap();
+    let (sequences, found) = read(&mut disk);
+    assert_eq!((sequences, found.len()), ((2..=100).collect(), 1));
+    for _ in 0..2 {
+        assert_eq!(open(&mut disk).1, found);
+    }
+}
+
+#[test]
 fn a_damaged_header_costs_no_record_and_nothing_is_put_behind_it() {
     for byte in [3, 8, 13] {
         let mut disk = log_of(3, SEGMENT_BYTES_MAX);

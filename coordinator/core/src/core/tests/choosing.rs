@@ -217,6 +217,16 @@ fn one_that_is_leaving_or_silent_is_offered_nothing() {
 }
 
 #[test]
+fn one_that_was_leaving_and_says_how_it_is_has_stayed() {
+    let mut site = Site::with_idle(1);
+    site.hear(1, AgentFrame::Leaving { reason: "the machine is about to sleep".into() });
+    let (_, offered) = site.submit(1, 0);
+    assert_eq!(offered, []);
+    let offered = site.hear(1, AgentFrame::Presence(presence(false, 1)));
+    assert_eq!(only(&offered).0, 1, "it woke");
+}
+
+#[test]
 fn how_a_sensor_is_now_is_shown_and_not_how_it_was_first() {
     let mut site = Site::with_idle(1);
     let why = |site: &Site| {

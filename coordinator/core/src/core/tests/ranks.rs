@@ -358,6 +358,17 @@ fn an_ended_rank_whose_messages_are_lost_takes_the_program_back() {
 }
 
 #[test]
+fn an_ended_rank_whose_agent_began_anew_takes_the_program_back() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    let (a, _) = (offered[0], offered[1]);
+    site.end_well(a);
+    assert_eq!(site.core.job_row(job).unwrap().life, 1);
+    let facts = Facts { cores: 1, places: 1, ..Facts::default() };
+    site.hello(link(a.0, 2), Incarnation(2), facts, presence(false, 1), vec![]);
+    assert_eq!(site.core.job_row(job).unwrap().life, 2, "{:?}", site.notes(job));
+}
+
+#[test]
 fn an_ended_rank_that_is_drained_may_be_lost() {
     let (mut site, job, offered) = Site::with_ranks(2);
     let (a, b) = (offered[0], offered[1]);

@@ -115,6 +115,34 @@ fn a_program_begins_again_when_an_agent_holds_none_of_its_ranks() {
 }
 
 #[test]
+fn a_program_waits_for_what_its_agent_still_names() {
+    let (mut site, _, offered) = half_deaf();
+    let (second, _, fence) = offered[1];
+    site.hear_of(offered[0].0, lost(offered[0].2));
+    let from = link(second, 2);
+    let hello = AgentFrame::Hello {
+        incarnation: Incarnation(1),
+        boot: BootId::default(),
+        facts: Box::new(Facts { cores: 1, places: 1, ..Facts::default() }),
+        presence: presence(false, 1),
+        held: vec![(fence, GuestState::Running)],
+        seen: Fence::default(),
+    };
+    assert_eq!(site.handle(Event::Heard { from, frame: hello }), [], "it says that it runs");
+    let frame = AgentFrame::Stopped { fence };
+    assert_eq!(site.handle(Event::Heard { from, frame }).len(), 2);
+}
+
+/// It is the coordinator's clock that says so, and its agent's may be a little behind.
+#[test]
+fn what_is_unwanted_just_after_its_lease_is_waited_for_as_well() {
+    let (mut site, _, offered) = half_deaf();
+    assert_eq!(site.pass_heard(LEASE + THE_REST / 2), []);
+    assert_eq!(site.hear_of(offered[0].0, lost(offered[0].2)), []);
+    assert_eq!(site.pass_heard(THE_REST).len(), 2);
+}
+
+#[test]
 fn a_program_begins_again_when_the_lease_of_its_ranks_has_ended() {
     let (mut site, _, offered) = half_deaf();
     site.hear_of(offered[0].0, lost(offered[0].2));
