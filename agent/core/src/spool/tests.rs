@@ -363,6 +363,21 @@ fn when_too_many_wait_the_newest_leave_numbers_that_outlast_a_crash() {
     assert_eq!((account.given, account.saved), (max + 20, max));
 }
 
+/// The gap would show at a restart only.
+#[test]
+fn a_full_spool_tells_of_its_gap_on_the_stream_that_is_open() {
+    let mut disk = SimulatedDisk::new(1);
+    let mut spool = open(&mut disk, 1);
+    append(&mut disk, &mut spool, RECORDS_WAITING_MAX as u64);
+    let mut exchange = Exchange::default();
+    assert!(matches!(exchange.next_frame(&mut spool), Some(UsageFrame::Lives(_))));
+    let kept = UsageReply::Kept(vec![LifeKept { life: life(1), ..LifeKept::default() }]);
+    assert!(exchange.hear(&mut disk, &mut spool, kept, life(99)).unwrap().is_empty());
+    let _ = spool.append(&mut disk, &recorded("one too many"));
+    let Some(UsageFrame::Lives(told)) = exchange.next_frame(&mut spool) else { panic!() };
+    assert_eq!(told[0].given, RECORDS_WAITING_MAX as u64 + 1);
+}
+
 #[test]
 fn a_batch_is_of_one_life_and_no_longer_than_a_frame() {
     let (mut disk, _) = spool_of(RECORDS_MAX as u64 + 1);
