@@ -89,7 +89,10 @@ impl LocalClock {
     pub(super) fn read(&mut self, text: &str) -> Result<LocalMoment, String> {
         let local = parse_local(text).ok_or_else(|| {
             let text = quoted(text);
-            format!("`{text}` is not a time: expected one such as 2016-04-09 11:50:40.383")
+            format!(
+                "`{text}` is not a time: expected one such as \
+                 2016-04-09 11:50:40.383, with no offset or zone"
+            )
         })?;
         self.moment(local).ok_or_else(|| format!("`{}` is too far from now", quoted(text)))
     }
@@ -147,10 +150,12 @@ impl LocalClock {
     }
 }
 
-/// `2016-04-09 11:50:40.383`, with as many decimals as there are.
+/// `2016-04-09 11:50:40.383`, with as many decimals as there are, and nothing
+/// else: the parser reads over an offset and a zone.
 fn parse_local(text: &str) -> Option<DateTime> {
     let bytes = text.as_bytes();
     let shaped = bytes.len() >= 19 && bytes[10] == b' ' && bytes[13] == b':' && bytes[16] == b':';
+    let shaped = shaped && bytes[16..].iter().skip(1).all(|b| b.is_ascii_digit() || *b == b'.');
     shaped.then(|| text.parse().ok()).flatten()
 }
 
@@ -210,6 +215,12 @@ mod tests {
     fn what_is_no_time_is_refused() {
         for text in ["", "2016", "2016-04-09", "2016-04-09 11:50", "2016-04-31 11:50:40", "now"] {
             assert!(clock().read(text).is_err(), "{text}");
+        }
+        for suffix in ["Z", "+05:00", "-11", "[America/New_York]", "-05:00[America/New_York]"] {
+            for time in ["2016-04-09 11:50:40", "2016-04-09 11:50:40.383"] {
+                let error = clock().read(&format!("{time}{suffix}")).unwrap_err();
+                assert!(error.ends_with("with no offset or zone"), "{suffix}: {error}");
+            }
         }
         assert!(clock().read("9999-12-31 23:59:59").unwrap_err().ends_with("too far from now"));
     }

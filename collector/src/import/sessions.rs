@@ -18,6 +18,7 @@ use std::time::Duration;
 use gleaner_common::plain::quoted;
 use gleaner_common::time::WallTime;
 use jiff::Timestamp;
+use jiff::fmt::temporal::Pieces;
 
 use super::fields::Row;
 use super::last;
@@ -171,14 +172,20 @@ impl SessionWalk {
         self.add(&name, Session { start, end })
     }
 
-    /// With its offset from UTC, or by the local clock.
+    /// With its offset from UTC, or by the local clock. The parsers read over a
+    /// zone in brackets, and that of a local time over an offset.
     fn time(&mut self, text: &str) -> Result<LocalMoment, String> {
+        if text.contains('[') {
+            let text = quoted(text);
+            return Err(format!("`{text}` names a zone: expected an offset such as -05:00, or Z"));
+        }
         if let Ok(moment) = text.parse::<Timestamp>() {
             let at = i64::try_from(moment.as_nanosecond());
             let far = |_| format!("`{}` is too far from now", quoted(text));
             return at.map(|at| LocalMoment::Once(WallTime(at))).map_err(far);
         }
-        let local = text.parse().ok().filter(|_| text.contains(':'));
+        let has_offset = Pieces::parse(text).is_ok_and(|pieces| pieces.offset().is_some());
+        let local = text.parse().ok().filter(|_| text.contains(':') && !has_offset);
         let moment = local.and_then(|local| self.moment(local));
         moment.ok_or_else(|| {
             let text = quoted(text);

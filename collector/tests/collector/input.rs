@@ -174,6 +174,24 @@ bob,available,2026-03-08 04:00:00
     assert_eq!(minutes("bob"), [(Idle, 60), (Busy, 60)]);
 }
 
+#[test]
+fn the_zone_of_a_time_is_taken_or_refused_and_never_read_over() {
+    let site = Site::new();
+    let said = site.refuses(ImportFormat::Uncg, "ada,available,2026-01-05 08:00:00+05:00\n");
+    assert!(said.contains(":1: `2026-01-05 08:00:00+05:00` is not a time: expected"), "{said}");
+    for time in ["2026-01-05 08:00:00", "2026-01-05T08:00:00Z", "2026-01-05T08:00:00-05:00"] {
+        let time = format!("{time}[America/New_York]");
+        let said = site.refuses(ImportFormat::Sessions, format!("ada,{time},\n"));
+        assert!(said.ends_with("names a zone: expected an offset such as -05:00, or Z"), "{said}");
+    }
+    let said = site.refuses(ImportFormat::Sessions, "ada,9999-12-31T23:59:59-20:00,\n");
+    assert!(said.contains("is not a time: expected"), "{said}");
+    let with_offset = "ada,2026-01-05T08:00:00-05:00,2026-01-05T14:00:00Z\n";
+    let source = site.write("sessions", with_offset);
+    site.import(&ImportOptions::new(ImportFormat::Sessions, vec![source])).unwrap();
+    assert_eq!(site.periods("ada"), [(Busy, 3_600)]);
+}
+
 /// All that is said of the skipped hour is of one moment.
 #[test]
 fn reboots_in_the_hour_that_never_came_lose_no_record() {

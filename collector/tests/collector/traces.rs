@@ -149,7 +149,7 @@ fn bad_rows_of_states_are_named_with_file_and_line() {
         ("INC1,in-use\n", "`INC1,in-use`: expected machine,state,timestamp"),
         (
             "INC1,in-use,2016-01-04 08:00\n",
-            "`2016-01-04 08:00` is not a time: expected one such as 2016-04-09 11:50:40.383",
+            "`2016-01-04 08:00` is not a time: expected one such as 2016-04-09 11:50:40.383, with no offset or zone",
         ),
         (
             "INC1,in-use,2016-01-04 08:00:00\nINC1,available,2016-01-04 07:00:00\n",
@@ -191,7 +191,7 @@ fn a_file_that_was_cut_off_is_named_with_the_line_it_ends_in() {
     let error = Lab::new().with("rows.csv.gz", damaged).import_as(ImportFormat::Uncg).unwrap_err();
     assert!(matches!(error, ImportError::Bad { .. }), "{error}");
     let lab = Lab::new().with("rows.csv", &text[..text.len() - 6]);
-    lab.refuses(ImportFormat::Uncg, ".csv:5000: `2016-01-04 01:23:1` is not a time: expected one such as 2016-04-09 11:50:40.383");
+    lab.refuses(ImportFormat::Uncg, ".csv:5000: `2016-01-04 01:23:1` is not a time: expected one such as 2016-04-09 11:50:40.383, with no offset or zone");
     let csv = format!("workstation,at,cause\n{}", "ada,2016-01-04T08:00:00Z,IDLE\n".repeat(4_000));
     let whole = gzip(&csv);
     Lab::new().with("usage.csv.gz", &whole[..whole.len() - 12]).refuses(
