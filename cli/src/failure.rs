@@ -105,7 +105,7 @@ pub fn of_arguments(error: &clap::Error, all: &clap::Command) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(COULD_NOT);
     }
-    let words = std::env::args().skip(1);
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let said = describe_arguments(&error.render().to_string(), &command_of(words, all));
     said.lines().for_each(output::say);
     ExitCode::from(COULD_NOT)

@@ -35,6 +35,9 @@ const CONTENTS_BYTES_MAX: u32 = 1 << 16;
 /// Where a backup is laid before it takes the store's place, with the process that does.
 const INCOMING: &str = "restoring-";
 
+/// Where what a restore took the place of is kept, with the second of it.
+const REPLACED: &str = "replaced-";
+
 /// Numbers of jobs, and of workstations, that a restored store leaves out: its later self
 /// may have given them to others.
 const NUMBERS_LEFT_OUT: u32 = 1_000;
@@ -158,7 +161,7 @@ pub fn restore(data: &Path, from: &Path) -> Result<Backup, BackupError> {
     let incoming = data.join(format!("{INCOMING}{}", std::process::id()));
     fs::create_dir(&incoming)
         .map_err(|why| BackupError::Writing { path: incoming.clone(), why })?;
-    let restored = lay(&mut file, from, &contents, (&incoming, &data.join(FILE)))
+    let restored = lay(&mut file, from, &contents, (&incoming, &earlier(data)))
         .and_then(|laid| Ok((laid, take_the_place(data, &incoming, contents.taken)?)));
     // It is empty, if all went well.
     let _ = fs::remove_dir_all(&incoming);
@@ -196,7 +199,7 @@ fn lay(
     file: &mut File,
     from: &Path,
     contents: &Contents,
-    (into, replaces): (&Path, &Path),
+    (into, replaces): (&Path, &[PathBuf]),
 ) -> Result<(u64, usize), BackupError> {
     let damaged = |what: &str| BackupError::Damaged { path: from.to_owned(), what: what.into() };
     let known = |name: &str| name == FILE || AUTHORITY_FILES.contains(&name);
@@ -233,16 +236,20 @@ fn take_the_place(
         let path = path.to_owned();
         move |why| BackupError::Writing { path, why }
     };
-    let aside = data.join(format!("replaced-{:.0}", Clock::new().wall().unix_s()));
+    let aside = new_name(data, &format!("{REPLACED}{:.0}", Clock::new().wall().unix_s()));
     // Whoever brings it back may be root, and the coordinator is not.
     let owner = fs::metadata(data).map_err(writing(data))?;
+    for entry in fs::read_dir(incoming).map_err(writing(incoming))? {
+        let path = entry.map_err(writing(incoming))?.path();
+        chown(&path, Some(owner.uid()), Some(owner.gid())).map_err(writing(&path))?;
+    }
     let steps = steps(data, incoming, &aside);
     let is_kept = steps.iter().any(|step| step.to().starts_with(&aside));
     if is_kept {
-        fs::create_dir_all(&aside).map_err(writing(&aside))?;
+        fs::create_dir(&aside).map_err(writing(&aside))?;
     }
     for step in &steps {
-        step.carry_out(owner.uid(), owner.gid()).map_err(writing(step.to()))?;
+        step.carry_out().map_err(writing(step.to()))?;
     }
     for directory in [&aside, data].into_iter().skip(usize::from(!is_kept)) {
         File::open(directory).and_then(|it| it.sync_all()).map_err(writing(directory))?;
@@ -259,11 +266,7 @@ enum PlacingStep {
         from: PathBuf,
         to: PathBuf,
     },
-    MoveAside {
-        from: PathBuf,
-        to: PathBuf,
-    },
-    BringIn {
+    Move {
         from: PathBuf,
         to: PathBuf,
     },
@@ -272,18 +275,14 @@ enum PlacingStep {
 impl PlacingStep {
     fn to(&self) -> &Path {
         match self {
-            Self::Link { to, .. } | Self::MoveAside { to, .. } | Self::BringIn { to, .. } => to,
+            Self::Link { to, .. } | Self::Move { to, .. } => to,
         }
     }
 
-    fn carry_out(&self, uid: u32, gid: u32) -> io::Result<()> {
+    fn carry_out(&self) -> io::Result<()> {
         match self {
             Self::Link { from, to } => fs::hard_link(from, to),
-            Self::MoveAside { from, to } => fs::rename(from, to),
-            Self::BringIn { from, to } => {
-                chown(from, Some(uid), Some(gid))?;
-                fs::rename(from, to)
-            }
+            Self::Move { from, to } => fs::rename(from, to),
         }
     }
 }
@@ -301,13 +300,29 @@ fn steps(data: &Path, incoming: &Path, aside: &Path) -> Vec<PlacingStep> {
     let shared_memory = format!("{FILE}-shm");
     let database = [FILE, &wal, &shared_memory].into_iter().filter(is_there).map(|name| {
         let (from, to) = kept(name);
-        PlacingStep::MoveAside { from, to }
+        PlacingStep::Move { from, to }
     });
     let comes = AUTHORITY_FILES.into_iter().chain([FILE]);
     let comes = comes
         .filter(|name| incoming.join(name).exists())
-        .map(|name| PlacingStep::BringIn { from: incoming.join(name), to: data.join(name) });
+        .map(|name| PlacingStep::Move { from: incoming.join(name), to: data.join(name) });
     authority.chain(database).chain(comes).collect()
+}
+
+/// A name that nothing has here: what is kept there stays.
+fn new_name(data: &Path, name: &str) -> PathBuf {
+    let more = (2..).map(|count| format!("{name}-{count}"));
+    let mut names = [name.to_owned()].into_iter().chain(more).map(|name| data.join(name));
+    names.find(|path| !path.exists()).unwrap_or_else(|| unreachable!("numbers do not end"))
+}
+
+/// The databases whose later selves may have given out numbers: the one that is there,
+/// and those that restores took the place of, also ones that were killed.
+fn earlier(data: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(data).into_iter().flatten().flatten();
+    let kept = entries.filter(|it| it.file_name().to_string_lossy().starts_with(REPLACED));
+    let kept = kept.map(|it| it.path().join(FILE)).filter(|path| path.exists());
+    [data.join(FILE)].into_iter().chain(kept).collect()
 }
 
 /// What a restore left that was killed: copies of what its backup still has.
@@ -387,9 +402,8 @@ mod tests {
                     let _ = was_there.then(|| fs::write(data.join(name), "old").unwrap());
                 }
                 let steps = steps(&data, &incoming, &aside);
-                let owner = fs::metadata(&data).unwrap();
                 for step in steps.iter().take(done) {
-                    step.carry_out(owner.uid(), owner.gid()).unwrap();
+                    step.carry_out().unwrap();
                 }
                 let found = found(&data);
                 let is_there = data.join(FILE).exists();

@@ -59,6 +59,9 @@ pub enum CoordinatorError {
     Data { path: PathBuf, why: io::Error },
     #[error("another coordinator uses {}: expected one for each data directory", path.display())]
     InUse { path: PathBuf },
+    #[error(
+        "the authority in {} is gone, and the database knows whom it has certified: expected both or neither, `glean coordinator restore FILE` brings a backup back", path.display())]
+    NoAuthority { path: PathBuf },
     #[error(transparent)]
     Store(#[from] OpenStoreError),
     #[error(transparent)]
@@ -108,6 +111,9 @@ pub async fn serve(
     let _lock = lock(&config.data)?;
     let mut store = Store::open(&config.data)?;
     let (mut restored, records) = store.load()?;
+    if !records.is_empty() && !Authority::is_in(&config.data) {
+        return Err(CoordinatorError::NoAuthority { path: config.data.clone() });
+    }
     store.commit(&[Write::Change(restored.begin_generation(Clock::new().wall()))])?;
     let directory = Directory::restore(records).with_certificate_life(config.certificate_life);
     let directory = Arc::new(RwLock::new(directory));

@@ -54,12 +54,16 @@ pub struct Replacement {
 }
 
 impl Replacement {
+    /// A link is followed: what it leads to is replaced.
+    ///
     /// # Errors
-    /// A directory that cannot be written.
+    /// A directory that cannot be written, and what is there and no file: a rename would
+    /// put a file in the place of a device or a pipe that others use.
     pub fn begin(path: &Path, mode: u32) -> Result<Self, ReplaceError> {
-        let temporary = beside(path);
-        let file = create(&temporary, mode).map_err(ReplaceError::of(path))?;
-        Ok(Self { path: path.to_owned(), temporary, file })
+        let path = target(path).map_err(ReplaceError::of(path))?;
+        let temporary = beside(&path);
+        let file = create(&temporary, mode).map_err(ReplaceError::of(&path))?;
+        Ok(Self { path, temporary, file })
     }
 
     /// Where the new content is written to.
@@ -86,6 +90,18 @@ impl Drop for Replacement {
         // Renamed already, if all went well; else what went wrong first is what
         // matters.
         let _ = fs::remove_file(&self.temporary);
+    }
+}
+
+/// The file that is meant: this path, or where it leads as a link.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() => {
+            Err(io::Error::other("it is no file: expected one, or nothing yet"))
+        }
+        Ok(_) if path.is_symlink() => fs::canonicalize(path),
+        // Also a link to nothing: it is replaced.
+        Ok(_) | Err(_) => Ok(path.to_owned()),
     }
 }
 
@@ -139,6 +155,25 @@ mod tests {
         drop(replacement);
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_is_followed_and_nothing_but_a_file_is_replaced() {
+        use std::os::unix::fs::FileTypeExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        replace(&link, b"new", PUBLIC).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        let socket = dir.path().join("socket");
+        let _listens = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for path in [socket.as_path(), dir.path()] {
+            let refused = replace(path, b"new", PUBLIC).unwrap_err().to_string();
+            assert!(refused.ends_with("it is no file: expected one, or nothing yet"), "{refused}");
+        }
+        assert!(fs::metadata(&socket).unwrap().file_type().is_socket());
     }
 
     #[test]

@@ -102,31 +102,32 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), DatabaseError> {
 }
 
 /// Notes in the database of a directory that it is a copy, whose later self may have
-/// gone on, and may be what it replaces: so many numbers of jobs and of workstations are
-/// left out behind the last that either knows. How many tokens were open, which are
+/// gone on, and may be among those that it follows: so many numbers of jobs and of workstations are
+/// left out behind the last that any of them knows. How many tokens were open, which are
 /// revoked.
 ///
 /// # Errors
 /// See [`OpenStoreError`].
 pub(crate) fn make_copy(
     data: &Path,
-    replaces: &Path,
+    follows: &[PathBuf],
     left_out: u32,
 ) -> Result<usize, OpenStoreError> {
     let path = data.join(FILE);
     let unusable = |why| OpenStoreError::Unusable { path: path.clone(), why };
     let mut store = Store::open(data)?;
     let own = last_numbers(&path).map_err(|why| unusable(why.into()))?;
-    // What is replaced may be too sick to be asked.
-    let (job, workstation) = last_numbers(replaces).unwrap_or_default();
-    let last =
-        |own: u32, theirs: u32| own.max(theirs).saturating_add(left_out) / left_out * left_out;
+    // What it follows may be too sick to be asked.
+    let theirs = follows.iter().filter_map(|path| last_numbers(path).ok());
+    let (job, workstation) =
+        theirs.fold(own, |(job, workstation), it| (job.max(it.0), workstation.max(it.1)));
+    let behind = |last: u32| last.saturating_add(left_out) / left_out * left_out;
     let records =
-        Directory::restore(store.load()?.1).become_copy(WorkstationId(last(own.1, workstation)));
+        Directory::restore(store.load()?.1).become_copy(WorkstationId(behind(workstation)));
     let is_token = |record: &&DirectoryRecord| matches!(record, DirectoryRecord::Token { .. });
     let tokens = records.iter().filter(is_token).count();
     store.commit(&records.into_iter().map(Write::Record).collect::<Vec<_>>())?;
-    store.writer.become_copy(JobId(last(own.0, job))).map_err(unusable)?;
+    store.writer.become_copy(JobId(behind(job))).map_err(unusable)?;
     Ok(tokens)
 }
 

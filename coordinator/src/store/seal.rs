@@ -76,16 +76,19 @@ pub(super) fn seal_what_is_written(connection: &Connection) -> Done {
     for Sealed { table, key, columns } in sealed(connection)? {
         let same: Vec<_> = key.iter().map(|it| format!("{it} = NEW.{it}")).collect();
         let same = same.join(" AND ");
-        let hashed: Vec<_> = columns.iter().map(|it| format!("NEW.{it}")).collect();
-        let seal = format!(
-            "UPDATE {table} SET sum = row_sum('{table}', {}) WHERE {same};",
-            hashed.join(", ")
-        );
+        let all_of = |row: &str| {
+            let hashed: Vec<_> = columns.iter().map(|it| format!("{row}.{it}")).collect();
+            format!("row_sum('{table}', {})", hashed.join(", "))
+        };
+        let seal = format!("UPDATE {table} SET sum = {} WHERE {same};", all_of("NEW"));
+        // An update writes some columns: the others of a damaged row stay damaged, and
+        // its old sum says so.
         connection.execute_batch(&format!(
             "CREATE TEMP TRIGGER {table}_inserted AFTER INSERT ON main.{table} BEGIN {seal} END;
              CREATE TEMP TRIGGER {table}_updated AFTER UPDATE OF {} ON main.{table}
-             BEGIN {seal} END;",
-            columns.join(", ")
+             WHEN OLD.sum = {} BEGIN {seal} END;",
+            columns.join(", "),
+            all_of("OLD")
         ))?;
     }
     Ok(())

@@ -139,6 +139,27 @@ fn what_has_not_ended_comes_back_and_what_has_does_not() {
 }
 
 #[test]
+fn the_newest_fence_of_a_job_that_is_forgotten_is_still_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let attempts = [attempt(7, Some("exit code 1")), attempt(9, Some("succeeded"))];
+    store.commit(&writes(vec![Change::Job(Box::new(job(1)))])).unwrap();
+    store.commit(&writes(attempts.map(Change::Attempt).into())).unwrap();
+    store.commit(&[Write::Forget(JobId(1))]).unwrap();
+    assert_eq!(store.load().unwrap().0.newest, Fence::of(9));
+}
+
+#[test]
+fn what_was_marked_as_a_copy_is_known_for_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    assert!(!store.load().unwrap().0.is_copy);
+    drop(store);
+    make_copy(dir.path(), &[], 1_000).unwrap();
+    assert!(Store::open(dir.path()).unwrap().load().unwrap().0.is_copy);
+}
+
+#[test]
 fn a_hundred_thousand_queued_subprograms_are_one_row() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
@@ -535,6 +556,21 @@ fn a_row_that_was_changed_is_named() {
     let store = Store::open(dir.path()).unwrap();
     let why = store.load().unwrap_err().to_string();
     assert!(why.contains("row 12 of attempts is not as it was written"), "{why}");
+    assert!(
+        matches!(check(store.path()).unwrap(), Checked::Damaged(why) if why.contains("row 12"))
+    );
+}
+
+/// An update sealed the whole row, whatever the columns held that it did not write.
+#[test]
+fn a_row_that_was_changed_stays_damaged_when_another_column_of_it_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = filled(dir.path());
+    let other = Connection::open(dir.path().join(FILE)).unwrap();
+    other.execute_batch("UPDATE attempts SET workstation = 77 WHERE fence = 12").unwrap();
+    drop(other);
+    let write = "UPDATE attempts SET ended = 7 WHERE fence = 12";
+    store.writer.0.execute_batch(write).unwrap();
     assert!(
         matches!(check(store.path()).unwrap(), Checked::Damaged(why) if why.contains("row 12"))
     );

@@ -195,6 +195,35 @@ async fn what_is_no_whole_backup_is_not_brought_back() {
     Coordinator::start(dir.path()).await.stop().await;
 }
 
+#[tokio::test]
+async fn what_two_restores_took_the_place_of_is_kept_twice_and_no_number_repeats() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, file) = (dir.path().join("data"), dir.path().join("lab.backup"));
+    let process = Process::start(dir.path()).await;
+    backup(&data, &file, false).unwrap();
+    process.kill();
+    let first = restore(&data, &file).unwrap().kept.unwrap();
+    let again = restore(&data, &file).unwrap().kept.unwrap();
+    assert_ne!(first, again);
+    assert!(first.join("coordinator.sqlite").exists());
+    let process = Process::start(dir.path()).await;
+    let given = submit(&admin(dir.path()).await, spec(1)).await;
+    process.kill();
+    // As a restore leaves it that is killed: what was there is aside, with its log, and
+    // nothing is in its place.
+    let aside = data.join("replaced-1");
+    fs::create_dir(&aside).unwrap();
+    for end in ["", "-wal", "-shm"] {
+        let name = format!("coordinator.sqlite{end}");
+        let _ = fs::rename(data.join(&name), aside.join(&name));
+    }
+    restore(&data, &file).unwrap();
+    let process = Process::start(dir.path()).await;
+    let job = submit(&admin(dir.path()).await, spec(1)).await;
+    assert!(job.0 > given.0, "{job} after {given}");
+    process.kill();
+}
+
 /// What an attempt that came to nothing must not leave.
 fn leftovers(data: &Path) -> Vec<String> {
     let names =

@@ -49,3 +49,14 @@ async fn a_database_that_is_gone_is_not_taken_for_a_new_one() {
     assert!(refused.contains("is gone, and its authority is there"), "{refused}");
     assert!(!path.exists());
 }
+
+#[tokio::test]
+async fn an_authority_that_is_gone_is_not_made_anew_beside_whom_it_certified() {
+    let dir = tempfile::tempdir().unwrap();
+    Coordinator::start(dir.path()).await.stop().await;
+    for file in gleaner_shell::identity::AUTHORITY_FILES {
+        std::fs::remove_file(dir.path().join(file)).unwrap();
+    }
+    let refused = refusal(&config(dir.path())).await;
+    assert!(refused.starts_with("the authority in "), "{refused}");
+}
