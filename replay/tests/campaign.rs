@@ -288,6 +288,18 @@ fn a_log_with_too_few_workstations_says_how_many_it_has() {
 }
 
 #[test]
+fn a_log_of_no_months_or_of_ages_is_refused() {
+    for months in ["0", "1201", "1048576"] {
+        let place = Place::new();
+        let text = SMALL.replace("months = 2", &format!("months = {months}"));
+        assert_ne!(text, SMALL);
+        fs::write(place.file(), text).unwrap();
+        let error = prepare(&place.file(), &Overrides::default()).unwrap_err().to_string();
+        assert!(error.contains("and 1 to 1200 months"), "{error}");
+    }
+}
+
+#[test]
 fn the_live_rules_are_asked_for_by_name_and_change_what_comes_out() {
     let place = Place::new();
     place.run("hers", "1/1", 1);

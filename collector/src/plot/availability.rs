@@ -34,14 +34,14 @@ pub(super) fn chart(timelines: &[&Timeline], scope: &Scope) -> LineChart {
 
 /// Machine-hours idle and busy in each hour since the first.
 struct Counts {
-    start: WallTime,
+    /// Counted from 1970: an hour that has begun before all time has no moment.
+    first_hour: i64,
     hours: Vec<[f64; 2]>,
 }
 
 impl Counts {
     fn of(timelines: &[&Timeline], scope: &Scope) -> Self {
-        let start = WallTime(scope.from.0.div_euclid(HOUR_NS) * HOUR_NS);
-        let mut counts = Self { start, hours: vec![] };
+        let mut counts = Self { first_hour: scope.from.0.div_euclid(HOUR_NS), hours: vec![] };
         for period in timelines.iter().flat_map(|timeline| known(timeline, scope.span)) {
             counts.add(period.start, period.end(), period.state);
         }
@@ -51,9 +51,10 @@ impl Counts {
     fn add(&mut self, from: WallTime, to: WallTime, state: PeriodState) {
         let mut at = from;
         while at < to {
-            let hour = (at.0 - self.start.0) / HOUR_NS;
-            let until = WallTime(self.start.0 + (hour + 1) * HOUR_NS).min(to);
-            let hour = usize::try_from(hour).unwrap_or_else(|_| unreachable!("after the first"));
+            let hour = at.0.div_euclid(HOUR_NS);
+            let until = begins(hour + 1).min(to);
+            let hour = usize::try_from(hour - self.first_hour)
+                .unwrap_or_else(|_| unreachable!("after the first"));
             if self.hours.len() <= hour {
                 self.hours.resize(hour + 1, [0.0; 2]);
             }
@@ -64,7 +65,7 @@ impl Counts {
     }
 
     fn moment(&self, hour: usize) -> WallTime {
-        WallTime(self.start.0 + i64::try_from(hour).unwrap_or(i64::MAX).saturating_mul(HOUR_NS))
+        begins(self.first_hour.saturating_add_unsigned(hour as u64))
     }
 
     fn hourly(&self) -> Vec<Series> {
@@ -110,6 +111,11 @@ fn drawn(idle: Points, band: Vec<(f64, f64, f64)>, busy: Points, all: Points) ->
     ]
 }
 
+/// The moment at which an hour since 1970 begins, or the end of all time before it.
+fn begins(hour: i64) -> WallTime {
+    WallTime(hour.saturating_mul(HOUR_NS))
+}
+
 /// Years, months, weeks or days: what gives a handful of labels.
 fn ticks(scope: &Scope) -> Vec<(f64, String)> {
     let first = local(scope.from, &scope.zone).date();
@@ -142,4 +148,20 @@ fn ticks(scope: &Scope) -> Vec<(f64, String)> {
 fn monday_before(date: Date) -> Date {
     let back = i64::from(date.weekday().to_monday_zero_offset());
     date.checked_sub(back.days()).unwrap_or(date)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_and_the_last_hour_of_all_time_are_counted() {
+        for (from, to) in [(i64::MIN, i64::MIN + 5), (i64::MAX - 5, i64::MAX)] {
+            let first_hour = from.div_euclid(HOUR_NS);
+            let mut counts = Counts { first_hour, hours: vec![] };
+            counts.add(WallTime(from), WallTime(to), PeriodState::Idle);
+            assert_eq!(counts.hours.len(), 1);
+            counts.moment(0);
+        }
+    }
 }

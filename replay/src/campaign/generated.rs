@@ -35,8 +35,8 @@ pub enum MakeLogError {
     Date(#[from] jiff::Error),
     #[error("{0} is further from 1970 than 292 years")]
     TooFar(jiff::civil::Date),
-    #[error("expected 1 to {WORKSTATIONS_MAX} workstations and a month at least")]
-    Nothing,
+    #[error("expected 1 to {WORKSTATIONS_MAX} workstations and 1 to {MONTHS_MAX} months")]
+    OutOfRange,
 }
 
 /// How a log was made up and read.
@@ -85,6 +85,9 @@ pub(super) fn make_log(
     Ok((usages, MadeLog { model, interpretation }))
 }
 
+/// A century, as `glean usage generate` takes.
+const MONTHS_MAX: u32 = 1_200;
+
 /// Workstations that one thread makes before all are waited for.
 const BATCH: usize = 4;
 
@@ -113,10 +116,12 @@ fn generator_plan(
         let nanos = i64::try_from(moment.as_nanosecond());
         nanos.map(WallTime).map_err(|_| MakeLogError::TooFar(day))
     };
-    let last = generate.from.checked_add(i64::from(generate.months).months())?;
-    if !(1..=WORKSTATIONS_MAX).contains(&generate.workstations) || generate.months == 0 {
-        return Err(MakeLogError::Nothing);
+    if !(1..=WORKSTATIONS_MAX).contains(&generate.workstations)
+        || !(1..=MONTHS_MAX).contains(&generate.months)
+    {
+        return Err(MakeLogError::OutOfRange);
     }
+    let last = generate.from.checked_add(i64::from(generate.months).months())?;
     Ok(generate::GeneratorPlan {
         workstations: generate.workstations,
         from: midnight(generate.from)?,
