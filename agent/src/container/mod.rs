@@ -119,6 +119,8 @@ pub(crate) struct Container {
     /// The keeper is gone, and something of its group is not: until then it is
     /// waited for.
     empties: Option<Moment>,
+    /// Since when the keeper was seen to be stopped, if it still is.
+    stopped: Option<Moment>,
     /// The directories were made anew: the keeper must look at it again.
     fresh: bool,
     guest: Option<Guest>,
@@ -148,8 +150,8 @@ impl Answers {
 impl Container {
     pub(crate) fn new(id: PlaceId) -> Self {
         let (directories, group, keeper, guest) = (None, None, None, None);
-        let (staged, told, empties, fresh) = (false, None, None, true);
-        Self { id, directories, group, keeper, staged, told, empties, fresh, guest }
+        let (staged, told, empties, stopped, fresh) = (false, None, None, None, true);
+        Self { id, directories, group, keeper, staged, told, empties, stopped, fresh, guest }
     }
 
     pub(crate) fn keeper(&self) -> Option<&Keeper> {
@@ -231,7 +233,7 @@ impl Container {
         answers: &mut Answers,
     ) -> Result<(), StartError> {
         assert!(self.keeper.is_none() && self.empties.is_none(), "two keepers at one place");
-        (self.staged, self.told) = (staged, None);
+        (self.staged, self.told, self.stopped) = (staged, None, None);
         let uid = self.settle_directories(site)?;
         let Some(directories) = &self.directories else { unreachable!("made above") };
         let mover = site.mover.clone().map_err(StartError::Immobile);
@@ -480,8 +482,16 @@ impl Container {
 
     // ── what it uses ───────────────────────────────────────────────────────
 
-    /// Has a guest's disk use looked at, and tells its memory.
-    pub(crate) fn measure(&self, fence: Fence, answers: &mut Answers) {
+    /// Has a guest's disk use looked at, and tells its memory, and if its keeper can tell
+    /// nothing.
+    pub(crate) fn measure(&mut self, fence: Fence, answers: &mut Answers) {
+        if self.keeper.as_ref().is_some_and(Keeper::is_stopped) {
+            let since = *self.stopped.get_or_insert_with(|| Clock.now());
+            tracing::warn!(place = %self.id, "somebody has stopped the keeper of a guest");
+            answers.events.push(Event::Keeper(self.id, KeeperEvent::Stopped { since }));
+        } else {
+            self.stopped = None;
+        }
         if let (Some(directories), Some(guest)) = (&self.directories, &self.guest) {
             answers.orders.push(LinkOrder::Measure(Measuring {
                 fence,

@@ -27,6 +27,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_guest_whose_keeper_is_killed_is_lost_and_has_not_failed", keeper_killed),
     ("however_late_a_keeper_dies_no_guest_is_told_as_killed", keeper_killed_at_the_end),
     ("an_idle_keeper_that_dies_costs_the_next_guest_nothing", idle_keeper_killed),
+    ("a_guest_whose_keeper_is_stopped_is_lost_and_has_not_failed", keeper_stopped),
     ("a_stopped_worker_has_its_guests_stand_still_and_goes_on_after", stopped),
     ("a_worker_that_hangs_unseen_has_its_guests_stand_still", hangs),
     ("without_control_groups_guests_of_a_hung_worker_are_stopped_one_by_one", without_groups),
@@ -204,6 +205,21 @@ fn keeper_killed() {
     lab.ask(&owner::Command::Resume);
     lab.wait_for_idle();
     lab.offer(5, job(&["/bin/true"]));
+    assert_eq!(lab.finished().outcome, Outcome::Succeeded);
+}
+
+/// Stopped by somebody, under a guest that ends.
+fn keeper_stopped() {
+    let lab = Lab::new();
+    lab.offer(1, script("exec sleep 1"));
+    lab.started();
+    until("the guest runs", || !processes_with("sleep 1").is_empty());
+    let stopped = signal(lab.keeper(), Signal::STOP);
+    let end = lab.end();
+    let after = Clock.now().since(stopped);
+    let is_lost = matches!(&end, AttemptEvent::Lost { reason, .. } if reason.contains("stopped"));
+    assert!(is_lost && after >= Duration::from_secs(10), "{end:?} after {after:?}");
+    lab.offer(2, job(&["/bin/true"]));
     assert_eq!(lab.finished().outcome, Outcome::Succeeded);
 }
 

@@ -67,7 +67,8 @@ pub enum Effect {
     /// Look whether the guest stands still, and whether it can be looked into.
     /// [`Event::Looked`](super::Event::Looked) answers at once.
     Look(GuestAt),
-    /// See what it uses: `Event::Measured` and `Event::Weighed` answer.
+    /// See what it uses: `Event::Measured` and `Event::Weighed` answer, and
+    /// [`Stopped`](super::KeeperEvent::Stopped) if its keeper is.
     Measure(GuestAt),
 
     // ── coming ─────────────────────────────────────────────────────────────

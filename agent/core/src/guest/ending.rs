@@ -1,16 +1,20 @@
 //! How a guest ends: by itself, by a limit, given up, or before it began.
 
 use gleaner_common::reaction::Keep;
+use gleaner_common::time::Moment;
 use gleaner_common::units::spoken_size;
 
 use super::departure::Trip;
 use super::image::Image;
-use super::{Effect, End, Exit, Guest, NOT_BEGUN, NotHere, Process, State, Turn, Why, Word};
+use super::{
+    Effect, End, Exit, Guest, NOT_BEGUN, NotHere, Process, STOPPED_MAX, State, Turn, Why, Word,
+};
 
 const UNWANTED: &str = "not wanted any more";
 
 /// Why an attempt is lost of which nobody saw the end.
 const KEEPER_DIED: &str = "its keeper died";
+const KEEPER_STOPPED: &str = "its keeper was stopped, and killed for that";
 
 impl Guest {
     /// Somebody who knows why asks for it: it is abandoned, and its work returned.
@@ -58,7 +62,8 @@ impl Guest {
 
     /// Kills the guest for a reason of its own; its exit finishes it.
     pub(super) fn end(&mut self, end: End, turn: &mut Turn<'_>) {
-        let killed = matches!(self.process, Process::Killed { .. } | Process::Gone);
+        // Nobody would have seen the end of what was killed for its keeper.
+        let killed = matches!(self.process, Process::Killed { orphaned: None, .. } | Process::Gone);
         if !killed && !matches!(self.state, State::Ending(_)) {
             self.enter(turn.now, State::Ending(Some(end)));
             self.kill(false, turn);
@@ -73,11 +78,11 @@ impl Guest {
                 let keeper_has_it = arrival.keeper_has_it();
                 if arrival.is_clearing() {
                     // What it began with is being killed as it is.
-                    return self.process = Process::Killed { stays };
+                    return self.process = Process::Killed { stays, orphaned: None };
                 }
                 turn.order(Effect::Answer(at, Some(UNWANTED.to_owned())));
                 if keeper_has_it {
-                    self.process = Process::Killed { stays };
+                    self.process = Process::Killed { stays, orphaned: None };
                     turn.order(Effect::Kill(at));
                 } else {
                     self.gone_unstarted(turn);
@@ -86,10 +91,10 @@ impl Guest {
             Process::Alive => {
                 // What is killed is not written down, and its router hears of its end.
                 self.image = Image::None;
-                self.process = Process::Killed { stays };
+                self.process = Process::Killed { stays, orphaned: None };
                 turn.order(Effect::Kill(at));
             }
-            Process::Killed { stays: before } => *before &= stays,
+            Process::Killed { stays: before, .. } => *before &= stays,
             // What becomes of one that prepares is seen when its files lie, or when
             // the keeper before its own is gone.
             Process::Preparing { .. } | Process::Reaping { .. } => {}
@@ -101,22 +106,36 @@ impl Guest {
     pub(super) fn keeper_gone(&mut self, turn: &mut Turn<'_>) {
         match self.process {
             Process::Arriving(_) => self.keeper_gone_before_it_came(turn),
-            Process::Alive => {
-                self.reap(false, turn);
-                if let Process::Reaping { orphaned, .. } = &mut self.process {
-                    *orphaned = true;
-                }
-            }
-            Process::Killed { stays } => self.reap(stays, turn),
+            Process::Alive => self.reap(false, Some(KEEPER_DIED), turn),
+            Process::Killed { stays, orphaned } => self.reap(stays, orphaned, turn),
             Process::Preparing { laid: true } => self.launch_if_wanted(turn),
             // It gets another keeper when its files lie.
             Process::Preparing { laid: false } | Process::Reaping { .. } | Process::Gone => {}
         }
     }
 
-    pub(super) fn reap(&mut self, stays: bool, turn: &mut Turn<'_>) {
+    /// Its keeper would never say how it ends: it is killed, unless it is about to leave,
+    /// which has a time of its own.
+    pub(super) fn keeper_stands(&mut self, since: Moment, turn: &mut Turn<'_>) {
+        let stays = matches!(
+            self.state,
+            State::Running | State::Demoted | State::Suspended(_) | State::Retreating { .. }
+        );
+        let is_alone = self.process == Process::Alive && self.carriers == 0;
+        if stays && is_alone && turn.now.since(since) >= STOPPED_MAX {
+            self.kill(false, turn);
+            self.process = Process::Killed { stays: false, orphaned: Some(KEEPER_STOPPED) };
+        }
+    }
+
+    pub(super) fn reap(
+        &mut self,
+        stays: bool,
+        orphaned: Option<&'static str>,
+        turn: &mut Turn<'_>,
+    ) {
         let stays = stays || matches!(self.state, State::Retreating { returned: true, .. });
-        self.process = Process::Reaping { stays, orphaned: false };
+        self.process = Process::Reaping { stays, orphaned };
         self.image = Image::None;
         let discard = stays || self.state == State::Ending(None);
         let (at, endpoint) = (self.start.at, self.endpoint);
@@ -130,7 +149,7 @@ impl Guest {
             self.enter(turn.now, State::Ended);
         } else if self.endpoint {
             let stays = matches!(self.state, State::Leaving { .. });
-            self.reap(stays, turn);
+            self.reap(stays, None, turn);
         } else if matches!(self.state, State::Ending(_)) {
             self.exited(Exit::never_ran(), false, turn);
         } else {
@@ -157,8 +176,10 @@ impl Guest {
     /// The guest and all its processes are gone; does its rank stay?
     pub(super) fn exited(&mut self, exit: Exit, stays: bool, turn: &mut Turn<'_>) {
         let was_sent = matches!(self.process, Process::Reaping { stays: true, .. });
-        let is_lost =
-            matches!(self.process, Process::Reaping { orphaned: true, .. }) && !exit.is_its_doing();
+        let mut lost = None;
+        if let Process::Reaping { orphaned, .. } = self.process {
+            lost = orphaned.filter(|_| !exit.is_its_doing());
+        }
         if stays && exit.left.is_none() {
             turn.order(Effect::Abandon { fence: self.fence() });
         }
@@ -181,7 +202,7 @@ impl Guest {
             }
             State::Arriving | State::Landed => Some(Word::Refused(NotHere::Ended)),
             State::Ending(Some(end)) => Some(self.finished(end.clone(), exit)),
-            _ if is_lost => Some(self.lost(&exit, turn)),
+            _ if let Some(reason) = lost => Some(self.lost(reason, &exit, turn)),
             State::Running
             | State::Demoted
             | State::Suspended(_)
@@ -202,11 +223,11 @@ impl Guest {
     }
 
     /// How it would have ended is not known, and what it left is worth nothing.
-    fn lost(&self, exit: &Exit, turn: &mut Turn<'_>) -> Word {
+    fn lost(&self, reason: &str, exit: &Exit, turn: &mut Turn<'_>) -> Word {
         if exit.left.is_none() {
             turn.order(Effect::Abandon { fence: self.fence() });
         }
-        Word::Lost { reason: KEEPER_DIED.to_owned(), suspensions: self.clock.suspensions }
+        Word::Lost { reason: reason.to_owned(), suspensions: self.clock.suspensions }
     }
 
     /// Its rank is here without it, and says so.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use gleaner_common::job::Outcome;
 use gleaner_common::program::Destination;
 use gleaner_common::reaction::Keep;
+use gleaner_common::time::Moment;
 use gleaner_common::wire::{GuestState, OutputFile, Printed};
 
 use gleaner_common::id::Fence;
@@ -116,6 +117,8 @@ pub enum KeeperEvent {
     /// It is dying and has not heard of this guest, of which nothing has run.
     /// [`Gone`](Self::Gone) follows.
     NotBegun { fence: Fence },
+    /// Somebody has stopped it, since then: it cannot tell how its guest ends.
+    Stopped { since: Moment },
 }
 
 /// What a look at a guest shows that is to stand still.

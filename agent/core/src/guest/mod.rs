@@ -63,8 +63,12 @@ pub use self::owner::RETREAT_WITHIN;
 /// Why a guest that is to leave is placed elsewhere as it was.
 const NOT_BEGUN: &str = "its owner came before it began";
 
-/// How often it is looked what a guest uses.
+/// How often it is looked what a guest uses, and whether its keeper is awake.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
+
+/// How long a keeper may be stopped under its guest: whoever stopped it may be looking
+/// at it for a moment.
+const STOPPED_MAX: Duration = Duration::from_secs(10);
 
 /// What all places of a workstation have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,15 +137,17 @@ enum Process {
     /// It comes from elsewhere, or out of a snapshot.
     Arriving(Arrival),
     Alive,
-    /// Killed with everything at the place; does its rank stay?
+    /// Killed with everything at the place; does its rank stay? If that was for its
+    /// keeper, which would have told of no end: why.
     Killed {
         stays: bool,
+        orphaned: Option<&'static str>,
     },
-    /// It is over; what it left is being looked at. Was its rank to stay? Did its
-    /// keeper die under it, so that nobody saw how it ended?
+    /// It is over; what it left is being looked at. Was its rank to stay? If nobody saw
+    /// how it ended: why.
     Reaping {
         stays: bool,
-        orphaned: bool,
+        orphaned: Option<&'static str>,
     },
     /// There is none. Only a rank is here without one.
     Gone,
@@ -295,7 +301,8 @@ impl Place {
             KeeperEvent::Ended { .. }
             | KeeperEvent::CannotStart { .. }
             | KeeperEvent::ProcessStands { .. }
-            | KeeperEvent::NotBegun { .. } => {}
+            | KeeperEvent::NotBegun { .. }
+            | KeeperEvent::Stopped { .. } => {}
         }
         self.turn(now, |guest, turn| guest.keeper_says(event, turn))
     }
@@ -479,10 +486,11 @@ impl Guest {
             }
             KeeperEvent::ProcessStands { .. } => self.process_stands(turn),
             KeeperEvent::NotBegun { .. } => self.not_begun(turn),
+            KeeperEvent::Stopped { since } => self.keeper_stands(since, turn),
             // What was killed has ended when its keeper has.
             KeeperEvent::Ended { .. } if self.process != Process::Alive => {}
             KeeperEvent::Ended { last } => {
-                self.reap(false, turn);
+                self.reap(false, None, turn);
                 if last {
                     turn.keeper.drop_it(&mut turn.out);
                 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -231,6 +231,11 @@ impl Keeper {
         children.split_whitespace().filter_map(|child| child.parse().ok()).find(|pid| lives(*pid))
     }
 
+    /// Has somebody stopped it? The freezer is not meant.
+    pub fn is_stopped(&self) -> bool {
+        gleaner_move::state_of(self.pid.as_raw_nonzero().get()) == Some('T')
+    }
+
     pub fn is_contained(&self) -> bool {
         self.namespaces.own
     }
@@ -244,25 +249,20 @@ impl Keeper {
     }
 
     /// Kills it and, by the kernel, everything in its namespace.
-    #[expect(unsafe_code, reason = "pidfd_send_signal through the C library")]
     pub fn kill(&self) {
-        if !self.namespaces.own {
-            // The guests would outlive their keeper: it kills them before it goes.
-            let _ = self.send(&Order::Kill);
-            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
-            return;
+        use rustix::process::{Signal, pidfd_send_signal};
+        let signal = |signal| {
+            // It has gone if that fails.
+            let _ = pidfd_send_signal(&self.pidfd, signal);
+        };
+        if self.namespaces.own {
+            return signal(Signal::KILL);
         }
-        // SAFETY: a plain system call on a descriptor that we hold; it cannot
-        // hit anybody else, even if the process has gone.
-        unsafe {
-            libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                self.pidfd.as_raw_fd(),
-                libc::SIGKILL,
-                std::ptr::null::<libc::siginfo_t>(),
-                0,
-            );
-        }
+        // The guests would outlive their keeper: it kills them before it goes, also if
+        // somebody has stopped it.
+        let _ = self.send(&Order::Kill);
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+        signal(Signal::CONT);
     }
 
     /// Has it ended? Then it is reaped. Of a contained keeper every process of its

@@ -283,6 +283,18 @@ fn a_keeper_that_dies_while_files_are_laid_is_replaced() {
 }
 
 #[test]
+fn a_keeper_that_somebody_has_stopped_costs_its_guest_an_attempt_and_no_more() {
+    let mut lab = running(setting(Reaction::Suspend));
+    let stopped = || KeeperEvent::Stopped { since: at(1) };
+    assert_eq!(lab.at(at(10)).keeper(stopped()), NOTHING, "somebody may be looking at it");
+    assert_eq!(lab.at(at(11)).keeper(stopped()), ["kill"]);
+    assert_eq!(lab.at(at(16)).keeper(stopped()), NOTHING, "once is enough");
+    assert_eq!(lab.keeper(KeeperEvent::Gone), ["reap"]);
+    assert_eq!(lab.exits(false), ["is lost"]);
+    assert!(lab.place.is_free());
+}
+
+#[test]
 fn a_keeper_that_dies_between_two_guests_costs_the_second_nothing() {
     let mut lab = running(setting(Reaction::Suspend));
     let unheard = || KeeperEvent::NotBegun { fence: FENCE };

@@ -14,7 +14,7 @@ use gleaner_common::reaction::{Keep, Owner};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::GuestState;
 
-use super::super::{Event, Exit, GuestAt, KeeperEvent, Look, Place, Site, Start};
+use super::super::{Event, Exit, GuestAt, KeeperEvent, Look, Place, STOPPED_MAX, Site, Start};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const TIMEOUT: Duration = Duration::from_secs(25);
@@ -83,6 +83,8 @@ enum Choice {
     NotComing,
     Ends,
     KeeperDies,
+    /// It is stopped, for too long.
+    KeeperStands,
     /// Before it has heard of its guest.
     KeeperIsDying,
     CannotStart,
@@ -257,6 +259,9 @@ impl World {
         }
         if self.keeper.is_some() && !self.asked.contains(&Asked::KeeperDies) {
             all.push(Choice::KeeperDies);
+            if self.process == Process::Alive {
+                all.push(Choice::KeeperStands);
+            }
         }
         let launched = self.process == Process::Alive && self.launched > 0;
         let received = self.process == Process::None && self.receives && self.known.is_none();
@@ -373,6 +378,13 @@ impl World {
                 self.keeper_says(KeeperEvent::CannotStart { fence: FENCE, why, hopeless: true });
             }
             Choice::KeeperDies => self.keeper_dies(),
+            Choice::KeeperStands => {
+                let since = self.now;
+                self.keeper_says(KeeperEvent::Stopped { since });
+                self.now = self.now + STOPPED_MAX;
+                self.keeper_says(KeeperEvent::Stopped { since });
+                self.orphaned |= self.process == Process::Killed;
+            }
             Choice::KeeperIsDying => {
                 let launched = self.process == Process::Alive;
                 (self.process, self.launched) = (Process::None, 0);

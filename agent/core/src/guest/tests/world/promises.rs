@@ -177,7 +177,8 @@ impl World {
             Effect::SetGoing(_) => {
                 self.is_true(self.landed || self.snapshot, "set going before it landed");
                 self.is_true(!self.setting.rank || self.silent, "its rank speaks already");
-                self.silent = false;
+                // Of what lies in a snapshot nobody is told that it has come.
+                (self.silent, self.expected) = (false, self.expected && !self.snapshot);
             }
             Effect::GoOn(_) => {
                 self.is_true(self.landed || self.snapshot, "goes on before it landed");
