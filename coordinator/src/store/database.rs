@@ -15,7 +15,7 @@ use gleaner_shell::atomic::PRIVATE;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::{seal, spec_1};
+use super::{seal, spec_1, wal};
 
 /// Says in the file's header whose it is ("glnr").
 const APPLICATION_ID: i32 = 0x676c_6e72;
@@ -67,6 +67,8 @@ pub enum OpenStoreError {
     TooNew { path: PathBuf, theirs: usize, ours: usize },
     #[error("the database {} is damaged: {detail}: expected a whole one, `glean coordinator restore FILE` brings a backup back", path.display())]
     Damaged { path: PathBuf, detail: String },
+    #[error("the database {} is damaged: {detail}, what was committed before can be read: `glean coordinator backup FILE` saves that, and `restore FILE` goes on from it", path.display())]
+    LogDamaged { path: PathBuf, detail: String },
     #[error(
         "the database {} is no database any more ({bytes} bytes), and its authority is there: expected a whole one, `glean coordinator restore FILE` brings a backup back", path.display()
     )]
@@ -110,6 +112,11 @@ pub(super) fn refuse_emptied(path: &Path) -> Result<(), OpenStoreError> {
 /// See [`OpenStoreError`].
 pub(super) fn open(path: &Path) -> Result<Connection, OpenStoreError> {
     let explain = |error: rusqlite::Error| explain(path, error);
+    let damage = wal::damage(path)
+        .map_err(|why| OpenStoreError::Unreadable { path: path.to_owned(), why })?;
+    if let Some(detail) = damage {
+        return Err(OpenStoreError::LogDamaged { path: path.to_owned(), detail });
+    }
     let mut connection = Connection::open(path).map_err(explain)?;
     seal::introduce(&connection).map_err(explain)?;
     check(path, &connection)?;

@@ -23,6 +23,7 @@ mod spec_1;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod wal;
 mod write;
 
 pub(crate) use check::{Checked, check};

@@ -87,13 +87,28 @@ impl Tables {
                 let (user, used_s) = (row.get("user")?, row.get("used_s")?);
                 Ok(UsageRecord { user, used_s, at: WallTime(row.get("at")?) })
             })?,
-            // A workstation's number, or the one below all for what they have in common.
-            learned: self.rows("SELECT * FROM learned ORDER BY workstation", [], |row| {
-                let number: i64 = row.get("workstation")?;
-                let workstation = u32::try_from(number).ok().map(WorkstationId);
-                Ok(LearnedRecord { workstation, bytes: row.get("learned")? })
-            })?,
+            learned: self.learned()?,
         })
+    }
+
+    /// What does not read any more is learned anew.
+    fn learned(&self) -> Read<Vec<LearnedRecord>> {
+        // A workstation's number, or the one below all for what they have in common.
+        let query = "SELECT workstation FROM main.learned ORDER BY workstation";
+        let numbers: Vec<i64> = self.rows(query, [], |row| row.get("workstation"))?;
+        let record = |row: &Named<'_>| {
+            let workstation = u32::try_from(row.get::<i64>("workstation")?).ok();
+            let bytes = row.get("learned")?;
+            Ok(LearnedRecord { workstation: workstation.map(WorkstationId), bytes })
+        };
+        let records = numbers.into_iter().filter_map(|number| {
+            let query = "SELECT * FROM learned WHERE workstation = :number";
+            self.one(query, named_params! { ":number": number }, record).unwrap_or_else(|why| {
+                tracing::warn!("what was learned of owners' hours begins anew: {why}");
+                None
+            })
+        });
+        Ok(records.collect())
     }
 
     /// A number of the store as a whole; 0 if there is none.

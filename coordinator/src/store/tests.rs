@@ -511,6 +511,34 @@ fn all_read(dir: &std::path::Path) -> Result<String, String> {
     }
 }
 
+/// Of a coordinator that was killed the last commits are in the log alone.
+#[test]
+fn a_flipped_bit_in_the_log_is_refused_and_what_is_before_it_can_be_saved() {
+    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut store = Store::open(dir.path()).unwrap();
+    for number in 1..=3 {
+        store.commit(&[Write::Change(Change::Job(Box::new(job(number))))]).unwrap();
+    }
+    let log = format!("{FILE}-wal");
+    for name in [FILE, &log] {
+        fs::copy(dir.path().join(name), killed.path().join(name)).unwrap();
+    }
+    let path = killed.path().join(&log);
+    let mut bytes = fs::read(&path).unwrap();
+    let (salts, page) = (bytes[16..24].to_vec(), 4096);
+    let live = bytes[32..].chunks(24 + page).take_while(|frame| frame[8..16] == salts).count();
+    bytes[32 + (live - 1) * (24 + page) + 24 + page / 2] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let refused = Store::open(killed.path()).unwrap_err();
+    assert!(matches!(&refused, OpenStoreError::LogDamaged { .. }), "{refused}");
+    assert_eq!(fs::read(&path).unwrap(), bytes, "it is left as it is");
+
+    let saved = tempfile::tempdir().unwrap();
+    copy(&killed.path().join(FILE), &saved.path().join(FILE)).unwrap();
+    let (restored, _) = Store::open(saved.path()).unwrap().load().unwrap();
+    assert_eq!(restored.jobs.len(), 2, "the last commit was damaged");
+}
+
 /// 45 of 95 flipped bits had changed rows unnoticed. `GLEAN_FLIPS` says how many are
 /// tried, spread over all of the file that is not empty; 200 if it is left out.
 #[test]
@@ -544,6 +572,28 @@ fn no_flipped_bit_changes_what_is_read_unnoticed() {
     }
     println!("measured: of flipped bits {noticed} were noticed, {harmless} changed nothing");
     assert!(noticed > 1, "{noticed} noticed, {harmless} changed nothing");
+}
+
+#[test]
+fn what_was_learned_and_does_not_read_is_learned_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let learned = |workstation: u32| LearnedRecord {
+        workstation: Some(WorkstationId(workstation)),
+        bytes: vec![7; 10],
+    };
+    let keep = |store: &mut Store, workstation| {
+        store.commit(&[Write::Change(Change::Learned(learned(workstation)))]).unwrap();
+    };
+    (3..=4).for_each(|workstation| keep(&mut store, workstation));
+    drop(store);
+    let plain = Connection::open(dir.path().join(FILE)).unwrap();
+    plain.execute("UPDATE learned SET learned = x'00' WHERE workstation = 3", []).unwrap();
+    drop(plain);
+    let mut store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.load().unwrap().0.learned, [learned(4)]);
+    keep(&mut store, 3);
+    assert_eq!(store.load().unwrap().0.learned, [learned(3), learned(4)]);
 }
 
 #[test]
