@@ -47,7 +47,7 @@ use crate::queue::Queues;
 use crate::record::{AttemptRecord, Change, ProgramEvent, Restored, UsageRecord};
 use crate::residence::Residence;
 use crate::shares::{ShareConfig, Shares};
-use crate::speaker::Speakers;
+use crate::speaker::{Others, Speakers};
 use crate::step::{Effect, Step};
 use crate::tickets::TicketKey;
 use crate::workstation::{Guest, Workstation};
@@ -242,8 +242,11 @@ impl Core {
         let (memory, forgotten) = Memory::read(&restored.learned, wall);
         core.pool.remember(memory);
         core.forgotten = forgotten;
+        let others: BTreeMap<_, _> = restored.others.into_iter().collect();
         for (id, incarnation) in restored.incarnations {
-            core.change_workstation(now, id, |w| w.speakers = Speakers::restored(incarnation));
+            let others = others.get(&id).map(Vec::as_slice);
+            let speakers = Speakers::restored(incarnation, others);
+            core.change_workstation(now, id, |w| w.speakers = speakers);
         }
         for id in restored.drained {
             core.change_workstation(now, id, |w| w.drained = true);
@@ -417,6 +420,8 @@ impl Core {
                 } else if !drained {
                     self.blame.forgive(workstation);
                     self.change_workstation(now, workstation, Workstation::forgive);
+                    let bytes = Others::default().to_bytes();
+                    draft.change(Change::Others { workstation, bytes });
                     self.look_again();
                     self.fill_again(draft, workstation);
                 }

@@ -52,6 +52,8 @@ pub enum Change {
     /// An agent began a new life, with nothing of the old one. Key:
     /// `workstation`.
     Incarnation { workstation: WorkstationId, incarnation: Incarnation },
+    /// Who else had a workstation's identity, in the core's bytes. Key: `workstation`.
+    Others { workstation: WorkstationId, bytes: Vec<u8> },
     /// What a job's user should know, the newest last. Key: `job`.
     Notes { job: JobId, notes: Vec<String> },
     /// The parts that a program goes back to, staged as blobs: those of
@@ -199,6 +201,8 @@ pub struct Restored {
     pub workstations: Vec<(WorkstationId, String)>,
     /// The lives of agents, as far as they were ever heard from.
     pub incarnations: Vec<(WorkstationId, Incarnation)>,
+    /// From the last `Change::Others` of each.
+    pub others: Vec<(WorkstationId, Vec<u8>)>,
     /// The jobs that have not ended, each with its latest progress.
     pub jobs: Vec<JobRecord>,
     /// Of those jobs, the subprograms whose record says `Queued`, and all

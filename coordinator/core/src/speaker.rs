@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use gleaner_common::id::{BootId, Incarnation, MachineId};
 use gleaner_common::time::Moment;
+use serde::{Deserialize, Serialize};
 
 /// Who was refused comes in after so long without a word of the one that was
 /// not: longer than a machine takes to start anew. A guess.
@@ -31,7 +32,7 @@ const FOLLOWED_MAX: usize = 32;
 const REFUSED_MAX: usize = 8;
 
 /// One life of an agent, and where it lives.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Speaker {
     pub(crate) incarnation: Incarnation,
     /// `None`: from before this life of the coordinator.
@@ -75,12 +76,27 @@ pub(crate) struct Speakers {
     present: Option<Speaker>,
     /// The life that was let in last: what is given out was given to it.
     let_in: Option<Incarnation>,
+    others: Others,
+    /// Until then, what another has may still run.
+    not_before: Moment,
+}
+
+/// Those that do not speak any more, or never did. They outlive the coordinator: it would
+/// let a copy in at each of its starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Others {
     /// The lives that others came after, the oldest first.
     followed: VecDeque<Speaker>,
     /// Machines, boots or lives that have shown to be copies.
     refused: VecDeque<Speaker>,
-    /// Until then, what another has may still run.
-    not_before: Moment,
+}
+
+impl Others {
+    /// As the store keeps them.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(self)
+            .unwrap_or_else(|error| unreachable!("postcard writes what is plain: {error}"))
+    }
 }
 
 impl Speaker {
@@ -110,11 +126,18 @@ impl Speaker {
 }
 
 impl Speakers {
-    /// The store knows the last life, and nothing else of it.
-    pub(crate) fn restored(incarnation: Incarnation) -> Self {
+    /// The store knows the last life, and nothing else of it, and who the others were.
+    pub(crate) fn restored(incarnation: Incarnation, others: Option<&[u8]>) -> Self {
         let host = String::new();
         let present = Some(Speaker { incarnation, boot: None, machine: None, host });
-        Self { present, let_in: Some(incarnation), ..Self::default() }
+        // What does not read is of another version: a copy shows again.
+        let others = others.and_then(|bytes| postcard::from_bytes(bytes).ok());
+        let others = others.unwrap_or_default();
+        Self { present, let_in: Some(incarnation), others, ..Self::default() }
+    }
+
+    pub(crate) fn others(&self) -> &Others {
+        &self.others
     }
 
     /// The life that has what was given out.
@@ -132,8 +155,7 @@ impl Speakers {
 
     /// An admin knows better: whoever was refused may speak when nobody else does.
     pub(crate) fn forgive(&mut self) {
-        self.refused.clear();
-        self.followed.clear();
+        self.others = Others::default();
     }
 
     /// Somebody wants to speak. What follows from it is done here but for the
@@ -151,7 +173,7 @@ impl Speakers {
         };
         let unheard = now.since(contact.heard);
         let may_run = now < contact.lease_until;
-        if self.refused.iter().any(|refused| new.is_like(refused, &present)) {
+        if self.others.refused.iter().any(|refused| new.is_like(refused, &present)) {
             if unheard < REFUSED_FOR {
                 return Verdict::InUse;
             }
@@ -162,15 +184,15 @@ impl Speakers {
             // The store knew no more of it than its number.
             self.present = Some(new.clone());
             return Verdict::GoesOn;
-        } else if self.followed.iter().any(|it| it.incarnation == new.incarnation) {
-            self.followed.retain(|it| it.incarnation != new.incarnation);
-            bounded(&mut self.refused, present, REFUSED_MAX);
+        } else if self.others.followed.iter().any(|it| it.incarnation == new.incarnation) {
+            self.others.followed.retain(|it| it.incarnation != new.incarnation);
+            bounded(&mut self.others.refused, present, REFUSED_MAX);
             self.present = Some(new.clone());
             self.not_before = contact.lease_until;
             return Verdict::Returns;
         } else if new.is_elsewhere(&present) {
             if contact.is_heard || may_run || unheard < lease {
-                bounded(&mut self.refused, new.clone(), REFUSED_MAX);
+                bounded(&mut self.others.refused, new.clone(), REFUSED_MAX);
                 return Verdict::InUse;
             }
         } else if new.is_other_boot(&present) {
@@ -191,8 +213,8 @@ impl Speakers {
             // What waits began anew meanwhile.
             return Verdict::NotYet;
         }
-        self.refused.retain(|refused| !new.is_like(refused, &present));
-        bounded(&mut self.followed, present, FOLLOWED_MAX);
+        self.others.refused.retain(|refused| !new.is_like(refused, &present));
+        bounded(&mut self.others.followed, present, FOLLOWED_MAX);
         self.present = Some(new.clone());
         Verdict::TakesOver
     }
@@ -200,7 +222,7 @@ impl Speakers {
     /// Was one refused that differs in nothing but its life?
     fn has_a_copy_here(&self, present: &Speaker) -> bool {
         let differs = |it: &Speaker| it.is_elsewhere(present) || it.is_other_boot(present);
-        self.refused.iter().any(|refused| !differs(refused))
+        self.others.refused.iter().any(|refused| !differs(refused))
     }
 }
 
@@ -290,6 +312,16 @@ mod tests {
             verdict
         }
 
+        /// The coordinator starts anew, with what its store knows.
+        fn restart(&mut self) {
+            let others = self.speakers.others().to_bytes();
+            let Some(holder) = self.speakers.holder().or(self.connected.map(Incarnation)) else {
+                return;
+            };
+            self.speakers = Speakers::restored(holder, Some(&others));
+            (self.connected, self.heard) = (None, self.now);
+        }
+
         fn pass(&mut self, span: Duration) {
             self.now = self.now + span;
         }
@@ -368,6 +400,26 @@ mod tests {
             world.connected = None;
             world.pass(LEASE);
             assert_eq!(world.tries(&second), Verdict::TakesOver);
+        }
+    }
+
+    #[test]
+    fn a_copy_stays_refused_when_the_coordinator_starts_anew() {
+        for (first, second) in kinds() {
+            let mut world = World::new();
+            for machine in [&first, &second, &first, &second] {
+                world.pass(BEAT);
+                world.tries(machine);
+            }
+            world.pass(LEASE);
+            world.tries(&first);
+            for _ in 0..3 {
+                world.restart();
+                world.pass(BEAT);
+                assert_ne!(world.tries(&second), Verdict::TakesOver, "{second:?}");
+                assert_eq!(world.tries(&first), Verdict::GoesOn, "{first:?}: {:?}", world.speakers);
+                assert_eq!(world.tries(&second), Verdict::InUse, "{second:?}");
+            }
         }
     }
 

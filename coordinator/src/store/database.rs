@@ -22,7 +22,7 @@ const APPLICATION_ID: i32 = 0x676c_6e72;
 
 /// The steps that lead to the present form; a file knows how many it took
 /// (`user_version`). Append, never change one.
-const MIGRATIONS: [Migration; 7] = [
+const MIGRATIONS: [Migration; 8] = [
     Migration::Sql(include_str!("schema_1.sql")),
     Migration::Rewrite(spec_1::rewrite),
     Migration::Sql(include_str!("schema_3.sql")),
@@ -30,6 +30,7 @@ const MIGRATIONS: [Migration; 7] = [
     Migration::Sql(include_str!("schema_5.sql")),
     Migration::Sql(include_str!("schema_6.sql")),
     Migration::Sql(include_str!("schema_7.sql")),
+    Migration::Sql(include_str!("schema_8.sql")),
 ];
 
 enum Migration {

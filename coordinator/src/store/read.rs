@@ -54,6 +54,11 @@ impl Tables {
                     Ok((WorkstationId(row.get("workstation")?), incarnation))
                 },
             )?,
+            others: self.rows(
+                "SELECT * FROM workstations WHERE others IS NOT NULL",
+                [],
+                |row| Ok((WorkstationId(row.get("workstation")?), row.get("others")?)),
+            )?,
             jobs: self.rows(&format!("{JOB} WHERE state = 'running' ORDER BY job"), [], job)?,
             subprograms: self.rows(
                 "SELECT s.* FROM subprograms s JOIN jobs j ON j.job = s.job \

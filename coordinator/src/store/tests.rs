@@ -277,7 +277,7 @@ fn a_database_of_a_later_version_is_left_alone() {
     let store = Store::open(dir.path()).unwrap();
     store.writer.0.pragma_update(None, "user_version", 99).unwrap();
     drop(store);
-    refused(dir.path(), "is of version 99, this program knows up to 7");
+    refused(dir.path(), "is of version 99, this program knows up to 8");
 }
 
 /// Takes back what the steps from version 5 on have made.
@@ -444,6 +444,7 @@ fn make_unsealed(store: &Store) {
     for table in names("SELECT name FROM sqlite_schema WHERE type = 'table'") {
         connection.execute_batch(&format!("ALTER TABLE {table} DROP COLUMN sum")).unwrap();
     }
+    connection.execute_batch("ALTER TABLE workstations DROP COLUMN others").unwrap();
     connection.pragma_update(None, "user_version", 6).unwrap();
 }
 
@@ -758,6 +759,7 @@ fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
     store
         .commit(&writes(vec![
             Change::Incarnation { workstation: WorkstationId(4), incarnation },
+            Change::Others { workstation: WorkstationId(4), bytes: vec![7] },
             Change::Job(Box::new(record.clone())),
             event(1, 0, 1),
             event(1, 1, 2),
@@ -791,6 +793,7 @@ fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
     assert_eq!(restored.attempts, [moves, arrived]);
     assert_eq!(restored.subprograms, [done], "all ranks, those that have ended too");
     assert_eq!(restored.incarnations, [(WorkstationId(4), incarnation)]);
+    assert_eq!(restored.others, [(WorkstationId(4), vec![7])]);
     assert!(read(&store, |tables| tables.is_wanted(part)));
     assert!(!read(&store, |tables| tables.is_wanted(ContentHash([1; 32]))));
 

@@ -131,6 +131,7 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
                 | Change::Result { .. }
                 | Change::ProgramEvent { .. }
                 | Change::Incarnation { .. }
+                | Change::Others { .. }
                 | Change::Drained { .. }
                 | Change::WentBack(_)
                 | Change::ProgramOver { .. },
@@ -178,6 +179,12 @@ fn apply(connection: &Connection, write: &Write) -> Done {
                     ":workstation": workstation.0,
                     ":incarnation": incarnation.0.cast_signed(),
                 })
+                .map(drop),
+            Change::Others { workstation, bytes } => connection
+                .prepare_cached(
+                    "UPDATE workstations SET others = :others WHERE workstation = :workstation",
+                )?
+                .execute(named_params! { ":workstation": workstation.0, ":others": bytes })
                 .map(drop),
             Change::Drained { workstation, drained } => connection
                 .prepare_cached(

@@ -269,7 +269,8 @@ impl Core {
         };
         let beats = (config.heartbeat, self.quiet_beat());
         let stops = !self.settling.at(id).is_empty();
-        let (verdict, name, other) = self.pool.update(now, config, id, |w| {
+        let (verdict, name, other, others) = self.pool.update(now, config, id, |w| {
+            let before = w.speakers.others().clone();
             let other = w.speakers.present().map(|it| it.host.clone()).unwrap_or_default();
             let verdict = w.speakers.judge(now, w.contact(now, beats, stops), config.lease, &new);
             match verdict {
@@ -277,8 +278,12 @@ impl Core {
                 Verdict::Returns => w.see_copy(now, other.clone()),
                 Verdict::GoesOn | Verdict::TakesOver | Verdict::NotYet => {}
             }
-            (verdict, w.name.clone(), other)
+            let others = (*w.speakers.others() != before).then(|| w.speakers.others().to_bytes());
+            (verdict, w.name.clone(), other, others)
         })?;
+        if let Some(bytes) = others {
+            draft.change(Change::Others { workstation: id, bytes });
+        }
         let advice = "expected an identity of its own: `glean agent install` with a new token \
                       gives it one";
         let host = &new.host;

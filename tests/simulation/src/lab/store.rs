@@ -45,6 +45,7 @@ pub(crate) struct Store {
     /// Those whose state is on its way.
     coming: BTreeMap<Fence, AttemptRecord>,
     incarnations: BTreeMap<WorkstationId, Incarnation>,
+    others: BTreeMap<WorkstationId, Vec<u8>>,
     events: BTreeMap<JobId, Vec<ProgramEvent>>,
     pub(crate) cuts: BTreeMap<JobId, Vec<ContentHash>>,
     pub(crate) usage: BTreeMap<String, UsageRecord>,
@@ -161,6 +162,9 @@ impl Store {
             }
             Change::Incarnation { workstation, incarnation } => {
                 self.incarnations.insert(*workstation, *incarnation);
+            }
+            Change::Others { workstation, bytes } => {
+                self.others.insert(*workstation, bytes.clone());
             }
             Change::Notes { job, notes } => {
                 self.jobs.get_mut(job).expect("the job came first").notes.clone_from(notes);
@@ -340,6 +344,7 @@ impl Store {
                 .map(|fence| self.attempts[fence].clone())
                 .collect(),
             incarnations: self.incarnations.iter().map(|(id, it)| (*id, *it)).collect(),
+            others: self.others.iter().map(|(id, it)| (*id, it.clone())).collect(),
             events: self.events.values().flatten().cloned().collect(),
             fences_below: self.fences_below,
             newest: self.attempts.keys().next_back().copied().unwrap_or_default(),
