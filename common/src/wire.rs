@@ -50,7 +50,7 @@ use crate::usage::{LifeAccount, LifeKept, LoadAverages, UsageRecord};
 /// were revoked, and subprograms have replicas. 6: jobs change their size, and workstations are packed.
 /// 7: fences belong to a generation, usage records to a life of their spool, and a workstation to one
 /// machine.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// QUIC's application protocol name. The version stands in [`Opening`], so
 /// that a mismatch can be explained instead of failing the handshake.
@@ -437,7 +437,14 @@ pub enum AgentFrame {
     Stopped {
         fence: Fence,
     },
+    /// Whose attempts those were of which [`CoordinatorFrame::Welcome`] said that
+    /// nothing is known, as far as they are remembered here, ended or not: at most
+    /// [`UNKNOWN_MAX`].
+    Unknown(Vec<(Fence, SubprogramId)>),
 }
+
+/// An agent remembers of so many attempts whose they were: a guess at a day's.
+pub const UNKNOWN_MAX: usize = 512;
 
 /// A subprogram for a workstation. Its job's spec was sent before on the same
 /// connection ([`CoordinatorFrame::Job`]).

@@ -418,6 +418,10 @@ impl Agent {
                 for end in self.delivered.take_unknown(generation, newest) {
                     self.tell(end, out);
                 }
+                let unknown = self.delivered.whose_unknown(generation, newest);
+                if !unknown.is_empty() {
+                    out.send(AgentFrame::Unknown(unknown));
+                }
                 // It tells of them, if there are any.
                 self.riders.clear();
             }

@@ -281,7 +281,8 @@ impl Shared {
             | AgentFrame::FromRank { .. }
             | AgentFrame::Missing(_)
             | AgentFrame::Unready(_)
-            | AgentFrame::Stopped { .. } => None,
+            | AgentFrame::Stopped { .. }
+            | AgentFrame::Unknown(_) => None,
         }
     }
 }

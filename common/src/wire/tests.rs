@@ -72,16 +72,16 @@ fn spec_hex() -> String {
 
 #[test]
 fn openings() {
-    check(&Opening::new(Purpose::Agent), "0700");
-    check(&Opening::new(Purpose::Usage), "0701");
-    check(&Opening::new(Purpose::Request), "0702");
+    check(&Opening::new(Purpose::Agent), "0800");
+    check(&Opening::new(Purpose::Usage), "0801");
+    check(&Opening::new(Purpose::Request), "0802");
     let put = Purpose::Put { hash: HASH, size_bytes: 300 };
-    check(&Opening::new(put), &format!("0703{}ac02", ab(32)));
-    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0704{}", ab(32)));
-    check(&Opening::new(Purpose::Enrol), "0705");
+    check(&Opening::new(put), &format!("0803{}ac02", ab(32)));
+    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0804{}", ab(32)));
+    check(&Opening::new(Purpose::Enrol), "0805");
     let relay = Purpose::Relay { workstation: WorkstationId(7), name: "w".into() };
-    check(&Opening::new(relay), "0706070177");
-    check(&Opening::new(Purpose::Packets), "0707");
+    check(&Opening::new(relay), "0806070177");
+    check(&Opening::new(Purpose::Packets), "0807");
     let what = Box::new(Handover {
         subprogram: SubprogramId { job: JobId(6), index: 300 },
         old: Fence::of(3),
@@ -92,7 +92,7 @@ fn openings() {
         frozen: Duration::from_secs(1),
     });
     let handover = Purpose::Handover { to: WorkstationId(7), what };
-    let expected = format!("07080706ac020304{}01ac020100", ab(16));
+    let expected = format!("08080706ac020304{}01ac020100", ab(16));
     check(&Opening::new(handover), &expected);
 }
 
@@ -152,6 +152,8 @@ fn what_agents_say() {
     check(&AgentFrame::Missing(vec!["x".into()]), "07010178");
     check(&AgentFrame::Unready(Some("x".into())), "08010178");
     check(&AgentFrame::Stopped { fence: Fence::of(4) }, "0904");
+    let subprogram = SubprogramId { job: JobId(3), index: 2 };
+    check(&AgentFrame::Unknown(vec![(Fence::of(4), subprogram)]), "0a01040302");
 }
 
 #[test]

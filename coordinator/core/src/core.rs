@@ -168,6 +168,8 @@ pub struct Core {
     forgotten: Vec<Forgotten>,
     /// The latest of the fences that agents have seen and the store does not know.
     later_self: Option<(WorkstationId, Fence)>,
+    /// Jobs that the store does not know, and the attempts at them.
+    later_jobs: BTreeMap<JobId, BTreeSet<(Fence, WorkstationId)>>,
 }
 
 /// A step while it is being made, and the jobs that it changes.

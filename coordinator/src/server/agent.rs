@@ -148,7 +148,8 @@ fn named(frame: &AgentFrame) -> Option<(Fence, Vec<ContentHash>)> {
         | AgentFrame::Relay { .. }
         | AgentFrame::Missing(_)
         | AgentFrame::Unready(_)
-        | AgentFrame::Stopped { .. } => None,
+        | AgentFrame::Stopped { .. }
+        | AgentFrame::Unknown(_) => None,
     }
 }
 

@@ -8,6 +8,7 @@ use gleaner_common::requirement::{self, AttributeError};
 use gleaner_common::usage::{LoadAverages, REASON_BYTES_MAX};
 use gleaner_common::wire::{
     AgentFrame, AttemptEvent, Facts, Finished, INLINE_OUTPUT_BYTES_MAX, Presence, Printed,
+    UNKNOWN_MAX,
 };
 
 const TEXT_BYTES_MAX: usize = 4 * REASON_BYTES_MAX;
@@ -49,6 +50,7 @@ pub(super) fn check(frame: &AgentFrame) -> Result<(), Excess> {
             at_most("what is said of a rank", bytes.len(), RANK_REPORT_BYTES_MAX)
         }
         AgentFrame::Stopped { .. } => Ok(()),
+        AgentFrame::Unknown(attempts) => count("attempts", attempts.len(), UNKNOWN_MAX),
     }
 }
 

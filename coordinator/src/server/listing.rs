@@ -84,8 +84,11 @@ pub(super) async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, 
 
 /// A job as the store has it.
 pub(super) async fn job_record(shared: &Arc<Shared>, job: JobId) -> Result<JobRecord, Refusal> {
-    let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
-    record.ok_or(Refusal::UnknownJob(job))
+    if let Some(record) = shared.reader.read(move |tables| tables.job_record(job)).await? {
+        return Ok(record);
+    }
+    let later = shared.brain.look(move |core, _| core.later_job(job)).await?;
+    Err(later.map_or(Refusal::UnknownJob(job), Refusal::LaterJob))
 }
 
 /// A job's indexes and state as the store has them.

@@ -46,6 +46,9 @@ pub(super) enum Refusal {
     Token(#[from] RefusedToken),
     #[error("no job {0}")]
     UnknownJob(JobId),
+    /// The store went back in time, and does not know it any more.
+    #[error("{0}")]
+    LaterJob(String),
     #[error("no subprogram {0}")]
     UnknownSubprogram(SubprogramId),
     #[error("no workstation `{0}`: `glean workstations` lists them")]

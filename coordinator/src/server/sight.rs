@@ -41,7 +41,7 @@ pub(super) async fn check(
     // Whoever asks hears first that there is none.
     let row = match listing::job_row(shared, job).await {
         Ok(row) => row,
-        Err(Refusal::UnknownJob(_)) => return Ok(()),
+        Err(Refusal::UnknownJob(_) | Refusal::LaterJob(_)) => return Ok(()),
         Err(error) => return Err(error),
     };
     if peer.may_see(shared, &row.user, row.public) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use gleaner_common::id::Fence;
+use gleaner_common::id::{Fence, SubprogramId};
 use gleaner_common::wire::{AgentFrame, GuestState, Reply, Request, Role};
 use gleaner_coordinator::{BackupError, CoordinatorError, backup, restore};
 use gleaner_shell::client::Client;
@@ -38,7 +38,7 @@ async fn a_restored_backup_repeats_no_fence_and_takes_no_old_result() {
     backup(&data, &file, false).unwrap();
     agent.say(finished(first, "first\n")).await;
     agent.acknowledged(first).await;
-    submit(&client, spec(1)).await;
+    let later = submit(&client, spec(1)).await;
     let second = agent.offer().await.fence;
     agent.started(second).await;
     process.kill();
@@ -51,10 +51,16 @@ async fn a_restored_backup_repeats_no_fence_and_takes_no_old_result() {
     // The first was open when the backup was taken: its end is told again, when nothing
     // runs any more of what the backup does not know.
     assert_eq!(agent.late_offer(SHORT_LEASE).await.fence, first);
+    let of_later = SubprogramId { job: later, index: 0 };
+    agent.say(AgentFrame::Unknown(vec![(second, of_later)])).await;
     agent.say(finished(first, "first\n")).await;
     agent.acknowledged(first).await;
     let client = admin(dir.path()).await;
     assert_eq!(watch(&client, known).await.counts.succeeded, 1);
+    let Reply::No { reason } = client.request(&Request::Job(later)).await.unwrap() else {
+        panic!("{later} is known")
+    };
+    assert!(reason.contains("it was tried at desk-1 (attempts: 1)"), "{reason}");
     let job = submit(&client, spec(1)).await;
     assert_eq!(job.0, 1_001, "a number that the later self may have given to another");
     let third = agent.offer().await.fence;

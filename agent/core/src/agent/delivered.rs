@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 
-use gleaner_common::id::{Fence, Generation};
-use gleaner_common::wire::{AttemptEvent, Printed};
+use gleaner_common::id::{Fence, Generation, SubprogramId};
+use gleaner_common::wire::{AttemptEvent, Printed, UNKNOWN_MAX};
 
 /// As many as a day of a busy workstation brings, with what they printed: a guess.
 const ENDS_MAX: usize = 256;
@@ -16,9 +16,28 @@ const BYTES_MAX: usize = 1 << 20;
 pub(super) struct Delivered {
     ends: VecDeque<(AttemptEvent, Generation)>,
     bytes: usize,
+    /// Whose the latest attempts are or were.
+    taken: VecDeque<(Fence, SubprogramId)>,
 }
 
 impl Delivered {
+    pub(super) fn took(&mut self, fence: Fence, subprogram: SubprogramId) {
+        self.taken.push_back((fence, subprogram));
+        if self.taken.len() > UNKNOWN_MAX {
+            self.taken.pop_front();
+        }
+    }
+
+    /// Whose those are that such a coordinator knows nothing of.
+    pub(super) fn whose_unknown(
+        &self,
+        generation: Generation,
+        newest: Fence,
+    ) -> Vec<(Fence, SubprogramId)> {
+        let is_unknown = |fence: Fence| newest < fence && fence.generation < generation;
+        self.taken.iter().copied().filter(|(fence, _)| is_unknown(*fence)).collect()
+    }
+
     pub(super) fn keep(&mut self, end: AttemptEvent, known_to: Generation) {
         self.bytes += bytes(&end);
         self.ends.push_back((end, known_to));

@@ -131,6 +131,7 @@ impl Agent {
             return self.tell(refusal, out);
         }
         self.newest = fence;
+        self.delivered.took(fence, subprogram);
         self.stage(subprogram.job, out);
         let attempt = Attempt {
             subprogram,

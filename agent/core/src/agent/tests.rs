@@ -277,6 +277,11 @@ fn short(effect: &Effect) -> Option<String> {
         Effect::Send(AgentFrame::Unready(Some(why))) => format!("unready: {why}"),
         Effect::Send(AgentFrame::Unready(None)) => "ready".into(),
         Effect::Send(AgentFrame::Stopped { fence }) => format!("{fence} stopped"),
+        Effect::Send(AgentFrame::Unknown(attempts)) => {
+            let whose: Vec<_> =
+                attempts.iter().map(|(fence, of)| format!("{fence} of {of}")).collect();
+            whose.join(", ")
+        }
         Effect::Send(AgentFrame::Attempt(event)) => match event {
             AttemptEvent::Started { fence, .. } => format!("{fence} started"),
             AttemptEvent::Suspended { fence } => format!("{fence} suspended"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gleaner_common::id::{BootId, Fence, Incarnation, WorkstationId};
+use gleaner_common::id::{BootId, Fence, Incarnation, JobId, WorkstationId};
 use gleaner_common::job::Outcome;
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
@@ -10,6 +10,7 @@ use gleaner_common::wire::{
     AgentFrame, AttemptEvent, Blame, CoordinatorFrame, Facts, Finished, GuestState, Presence,
     Printed,
 };
+use std::collections::BTreeSet;
 
 use super::{Core, Draft, Outdated};
 use crate::attempt::{Return, Stage};
@@ -32,6 +33,9 @@ struct Hello {
 
 /// Of so many unknown attempts each workstation's are named.
 const UNKNOWN_MAX: usize = 256;
+
+/// So many attempts at jobs are remembered that the store does not know.
+const LATER_MAX: usize = 1 << 16;
 
 impl Core {
     /// Does this set something going that is not wanted any more? It waited for the
@@ -77,6 +81,11 @@ impl Core {
             }
             AgentFrame::Attempt(event) => self.attempt_event(draft, from, event),
             AgentFrame::Stopped { fence } => self.has_stopped(id, fence),
+            AgentFrame::Unknown(attempts) => {
+                for (fence, subprogram) in attempts {
+                    self.note_later_job(id, fence, subprogram.job);
+                }
+            }
             // The agent has stopped its guests. It tells itself what becomes of
             // them, or the end of its lease does.
             AgentFrame::Leaving { reason } => {
@@ -243,6 +252,30 @@ impl Core {
         if is_news == Some(true) {
             draft.effect(Effect::Unknown { workstation, fence });
         }
+    }
+
+    /// Of a job that the store may have forgotten, this one has run there.
+    fn note_later_job(&mut self, workstation: WorkstationId, fence: Fence, job: JobId) {
+        let is_known = self.jobs.contains_key(&job) || !self.fences.is_forgotten(fence);
+        let known = self.later_jobs.values().map(BTreeSet::len).sum::<usize>();
+        if !is_known && known < LATER_MAX {
+            self.later_jobs.entry(job).or_default().insert((fence, workstation));
+        }
+    }
+
+    /// What workstations say of a job that the store does not know: it went back in time,
+    /// and its later self had the job done, in whole or in part.
+    pub fn later_job(&self, job: JobId) -> Option<String> {
+        let attempts = self.later_jobs.get(&job)?;
+        let at: BTreeSet<_> =
+            attempts.iter().filter_map(|(_, id)| self.workstation_name(*id)).collect();
+        let at: Vec<_> = at.into_iter().collect();
+        let (count, at) = (attempts.len(), at.join(", "));
+        Some(format!(
+            "job {job} is later than the coordinator's store, which went back to an earlier time: \
+             it was tried at {at} (attempts: {count}), and what came of that is not known here: \
+             submit it again"
+        ))
     }
 
     /// A workstation that has seen what the store does not know, and what: the

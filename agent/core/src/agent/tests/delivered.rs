@@ -39,11 +39,14 @@ fn a_coordinator_that_knows_an_end_is_not_told_it_again() {
 #[test]
 fn a_coordinator_whose_store_went_back_is_told_of_ends_until_it_acknowledges_them() {
     let mut agent = delivered();
-    assert_eq!(said(&agent.handle(at(2), welcome_of(1, Fence::of(0)))), ["#1 succeeded"]);
+    let told = said(&agent.handle(at(2), welcome_of(1, Fence::of(0))));
+    assert_eq!(told, ["#1 succeeded", "#1 of 1.0"], "and whose it was");
     let acknowledged = CoordinatorFrame::Acknowledge { fence: Fence::of(1) };
     let _ = agent.handle(at(2), frame(acknowledged));
     let told = said(&agent.handle(at(2), welcome_of(1, Fence::of(0))));
-    assert_eq!(told, Vec::<String>::new());
+    assert_eq!(told, ["#1 of 1.0"]);
+    let told = said(&agent.handle(at(2), welcome_of(2, Fence::of(1))));
+    assert_eq!(told, Vec::<String>::new(), "it knows");
 }
 
 #[test]

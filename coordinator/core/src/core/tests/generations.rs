@@ -102,6 +102,19 @@ fn an_agent_that_has_seen_more_than_the_store_gave_out_gets_later_fences() {
 }
 
 #[test]
+fn jobs_of_the_later_self_are_told_where_an_agent_knows_of_them() {
+    let (mut site, _) = went_back(of(4, 20));
+    let later = |number| SubprogramId { job: JobId(number), index: 3 };
+    let attempts = [(18, later(5)), (19, later(5)), (6, later(6)), (17, later(1))];
+    let attempts = attempts.map(|(number, of_job)| (of(4, number), of_job));
+    site.hear(1, AgentFrame::Unknown(attempts.to_vec()));
+    let told = site.core.later_job(JobId(5)).unwrap();
+    assert!(told.contains("it was tried at desk (attempts: 2)"), "{told}");
+    assert_eq!(site.core.later_job(JobId(6)), None, "the store has known that attempt");
+    assert_eq!(site.core.later_job(JobId(1)), None, "the store knows that job");
+}
+
+#[test]
 fn what_a_reverted_machine_gives_out_again_is_of_another_generation() {
     let (mut site, offered) = went_back(of(4, 7));
     let given = only(&offered).2;
