@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use gleaner_common::id::ContentHash;
 use gleaner_common::time::WallTime;
-use gleaner_shell::atomic::{PRIVATE, ReplaceError, Replacement};
+use gleaner_shell::atomic::{PRIVATE, ReplaceError, Replacement, beside};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::identity::AUTHORITY_FILES;
 use serde::{Deserialize, Serialize};
@@ -356,12 +356,6 @@ fn hash_of(mut file: File) -> io::Result<(u64, ContentHash)> {
     let mut hasher = blake3::Hasher::new();
     let bytes = io::copy(&mut file, &mut hasher)?;
     Ok((bytes, ContentHash(*hasher.finalize().as_bytes())))
-}
-
-fn beside(path: &Path, what: &str) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{what}-{}", std::process::id()));
-    path.with_file_name(name)
 }
 
 /// A file that goes with whatever happens.

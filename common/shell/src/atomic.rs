@@ -1,16 +1,22 @@
 //! Replacing a file so that a reader, or a machine that loses power at
 //! any moment, sees the old content or the new and never half of one.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Only the owner may read or write.
 pub const PRIVATE: u32 = 0o600;
 /// Everybody may read.
 pub const PUBLIC: u32 = 0o644;
+
+/// What was written to so long ago is nobody's who is still at it.
+const LEFT_AFTER: Duration = Duration::from_secs(3600);
 
 /// Why a file was not replaced; it is then as it was.
 #[derive(Debug)]
@@ -61,7 +67,7 @@ impl Replacement {
     /// put a file in the place of a device or a pipe that others use.
     pub fn begin(path: &Path, mode: u32) -> Result<Self, ReplaceError> {
         let path = target(path).map_err(ReplaceError::of(path))?;
-        let temporary = beside(&path);
+        let temporary = beside(&path, "new");
         let file = create(&temporary, mode).map_err(ReplaceError::of(&path))?;
         Ok(Self { path, temporary, file })
     }
@@ -105,11 +111,32 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The process's number in the name keeps two writers apart.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".new-{}", std::process::id()));
-    path.with_file_name(name)
+/// A name beside a file, for what is to become of it. The process's number in it keeps
+/// two writers apart; what those left that were killed is cleared away.
+pub fn beside(path: &Path, what: &str) -> PathBuf {
+    let mut begin = path.file_name().unwrap_or_default().to_owned();
+    begin.push(format!(".{what}-"));
+    let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let entries = fs::read_dir(directory.unwrap_or(Path::new("."))).into_iter().flatten();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.as_bytes().strip_prefix(begin.as_bytes());
+        if pid.is_some_and(|pid| !is_alive(pid)) && is_old(&entry) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    begin.push(std::process::id().to_string());
+    path.with_file_name(begin)
+}
+
+/// Where processes are seen, which is not so for those of other machines.
+fn is_alive(pid: &[u8]) -> bool {
+    !pid.iter().all(u8::is_ascii_digit) || Path::new("/proc").join(OsStr::from_bytes(pid)).exists()
+}
+
+fn is_old(entry: &fs::DirEntry) -> bool {
+    let written = entry.metadata().and_then(|it| it.modified()).ok();
+    written.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > LEFT_AFTER)
 }
 
 fn create(path: &Path, mode: u32) -> io::Result<File> {
@@ -155,6 +182,24 @@ mod tests {
         drop(replacement);
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_cleared_away_and_what_others_write_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let long_ago = std::time::SystemTime::now() - LEFT_AFTER * 2;
+        let alive = std::os::unix::process::parent_id();
+        // Beyond the largest number that a process can have.
+        let names = ["new-99999999", "new-99999998", "copy-99999999", "new-x"].map(str::to_owned);
+        for name in names.iter().chain([&format!("new-{alive}")]) {
+            let file = File::create(dir.path().join(format!("state.{name}"))).unwrap();
+            let is_fresh = name == "new-99999998";
+            file.set_modified(if is_fresh { long_ago + LEFT_AFTER * 2 } else { long_ago }).unwrap();
+        }
+        replace(&path, b"new", PRIVATE).unwrap();
+        assert!(!dir.path().join("state.new-99999999").exists());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 5);
     }
 
     #[test]

@@ -42,8 +42,9 @@ enum Migration {
 /// From this version on rows have checksums.
 const SEALED: usize = 7;
 
-/// How every database begins, before anything of ours.
+/// How every database begins, before anything of ours, and how long its header is.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+const HEADER_BYTES: u64 = 100;
 
 /// How large the write-ahead log is made at the start. Writing over a file is
 /// several times faster than making it longer, on every commit.
@@ -99,8 +100,8 @@ pub(super) fn refuse_emptied(path: &Path) -> Result<(), OpenStoreError> {
         opened => opened.map_err(unusable)?,
     };
     let mut first = vec![];
-    file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut first).map_err(unusable)?;
-    if first == MAGIC {
+    file.by_ref().take(HEADER_BYTES).read_to_end(&mut first).map_err(unusable)?;
+    if first.starts_with(MAGIC) && first.len() as u64 == HEADER_BYTES {
         return Ok(());
     }
     let bytes = file.metadata().map_err(unusable)?.len();
