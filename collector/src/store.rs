@@ -5,6 +5,8 @@
 //! suffer. One collector at a time holds a directory.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -18,6 +20,7 @@ use gleaner_shell::atomic;
 use gleaner_shell::disk::Files;
 use gleaner_shell::lock::Lock;
 
+use crate::archive::Archive;
 use crate::name::WorkstationName;
 use crate::threads::side_by_side;
 
@@ -58,6 +61,8 @@ pub struct Store {
     _lock: Lock,
     /// The logs, each opened when first asked for.
     logs: BTreeMap<WorkstationName, LogFiles>,
+    /// Those that are still to be looked through, the next one last.
+    unlooked: Vec<WorkstationName>,
 }
 
 impl Store {
@@ -87,7 +92,7 @@ impl Store {
             .and_then(|()| held.rewind())
             .and_then(|()| writeln!(held, "{}", std::process::id()));
         sync_directory(data).map_err(failed)?;
-        Ok(Self { data: data.to_owned(), _lock: lock, logs: BTreeMap::new() })
+        Ok(Self { data: data.to_owned(), _lock: lock, logs: BTreeMap::new(), unlooked: vec![] })
     }
 
     /// Writes all batches, syncs each log once, and answers in their order.
@@ -115,6 +120,34 @@ impl Store {
         }
         answers.sort_unstable_by_key(|(place, _)| *place);
         answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// Looks through one segment more, and says what is damaged in it. False when all
+    /// segments of all logs have had their turn: the next call begins anew.
+    pub fn look(&mut self) -> bool {
+        if self.unlooked.is_empty() {
+            match Archive::new(&self.data).names() {
+                Ok(names) => self.unlooked = names,
+                Err(error) => tracing::warn!("no log is looked through: {}", spoken(&error)),
+            }
+        }
+        let Some(name) = self.unlooked.pop() else { return false };
+        match self.look_at(&name) {
+            Ok(true) => self.unlooked.push(name),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(workstation = %name, "{}", spoken(&error)),
+        }
+        !self.unlooked.is_empty()
+    }
+
+    fn look_at(&mut self, name: &WorkstationName) -> Result<bool, OpenLogError> {
+        let LogFiles { files, log } = match self.logs.entry(name.clone()) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(closed) => closed.insert(LogFiles::open(&self.data, name)?),
+        };
+        let more = log.look(files);
+        tell_damage(name, log);
+        more
     }
 }
 
@@ -178,10 +211,25 @@ fn take_in(
     let arrived =
         batches.iter().map(|(_, batch)| Arrived { lives: &batch.lives, records: &batch.records });
     let done = log.take_in(files, arrived);
+    tell_damage(name, log);
+    done
+}
+
+fn tell_damage(name: &WorkstationName, log: &mut KeptLog) {
     for damage in log.take_damage() {
         tracing::warn!(workstation = %name, "{damage}");
     }
-    done
+}
+
+/// An error with its sources, on one line.
+pub(crate) fn spoken(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
 }
 
 fn make_directory(data: &Path, directory: &Path) -> Result<(), OpenLogError> {
