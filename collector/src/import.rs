@@ -140,6 +140,11 @@ pub enum ImportError {
     Append { new: u64, source: Arc<AppendError> },
 }
 
+/// Is there room for one workstation more, also if it gives no record?
+fn check_room(known: usize) -> Result<(), String> {
+    if known < NAMES_MAX { Ok(()) } else { Err(ImportError::TooManyNames.to_string()) }
+}
+
 /// What an import came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ImportSummary {

@@ -25,7 +25,7 @@ use super::last;
 use super::local::{LocalClock, LocalMoment};
 use super::machine::{Machine, MachineDoing};
 use super::source::{Sources, bad};
-use super::{ImportError, ImportOptions, ImportSummary, Sink};
+use super::{ImportError, ImportOptions, ImportSummary, Sink, check_room};
 use crate::name::{NameError, WorkstationName};
 
 /// A session says itself how long it lasts: nothing is too long.
@@ -132,6 +132,7 @@ impl SessionWalk {
             return Err(format!("more than {SESSIONS_MAX} sessions"));
         }
         if !self.hosts.contains_key(name) {
+            check_room(self.hosts.len())?;
             self.hosts.insert(name.clone(), Host::default());
         }
         Ok(self.hosts.entry(name.clone()).or_default())

@@ -14,7 +14,7 @@ use gleaner_common::plain::quoted;
 use super::local::LocalClock;
 use super::machine::{Machine, MachineDoing, OrderError};
 use super::source::{Sources, bad};
-use super::{ImportError, ImportOptions, ImportSummary, NAMES_MAX, Sink};
+use super::{ImportError, ImportOptions, ImportSummary, NAMES_MAX, Sink, check_room};
 use crate::name::{NameError, WorkstationName};
 
 /// A longer line is no such row.
@@ -109,6 +109,7 @@ impl StatesWalk<'_> {
         }
         self.summary.local_times.count(at);
         if !self.machines.contains_key(name) {
+            check_room(self.machines.len())?;
             let valid = name.parse().map_err(|error: NameError| error.to_string())?;
             self.machines.insert(name.to_owned(), Machine::new(&valid));
         }

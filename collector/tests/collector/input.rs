@@ -110,6 +110,48 @@ fn a_load_is_a_number_from_0_on() {
     assert!(site.refuses(ImportFormat::Csv, far).ends_with("expected less than 292 years"));
 }
 
+#[test]
+fn a_record_that_differs_under_a_number_that_was_used_is_refused() {
+    let site = Site::new();
+    let boot = "6373762e1c488a77b1e7c3941bdd1159";
+    let row = |at: u64, cause: &str, number: u64| {
+        format!("ada,2026-01-05T{at:02}:00:00Z,{cause},{boot},{number},1\n")
+    };
+    let header = "workstation,at,cause,boot,sequence,since_boot_s\n";
+    let good = [header, &row(9, "START", 1), &row(10, "IDLE", 2), &row(11, "TTY", 3)].concat();
+    let said = site.refuses(ImportFormat::Csv, format!("{good}{}", row(12, "IDLE", 2)));
+    assert!(said.contains(":5: a second record 2 of life 6373762e"), "{said}");
+    assert!(said.ends_with("differs from the first: expected each number once"), "{said}");
+    let twice = site.write("twice", format!("{good}{}", row(10, "IDLE", 2)));
+    let summary = site.import(&ImportOptions::new(ImportFormat::Csv, vec![twice])).unwrap();
+    assert_eq!((summary.new, summary.duplicates), (3, 1));
+}
+
+#[test]
+fn names_that_give_no_record_are_bounded_too() {
+    use std::fmt::Write as _;
+    let site = Site::new();
+    let of = |row: &dyn Fn(u32) -> String| {
+        (0..=100_000).fold(String::new(), |mut rows, number| {
+            writeln!(rows, "{}", row(number)).unwrap();
+            rows
+        })
+    };
+    let off = of(&|n| format!("h{n},offline,2016-04-09 11:50:40"));
+    let never_up = of(&|n| format!("h{n} 0"));
+    let down = of(&|n| format!("1 1 {n} 1 h 0 0 9 NULL"));
+    let sessions = of(&|n| format!("h{n},2026-01-05T09:12:00Z,"));
+    for (format, text) in [
+        (ImportFormat::Uncg, off),
+        (ImportFormat::Avt, never_up),
+        (ImportFormat::Fta, down),
+        (ImportFormat::Sessions, sessions),
+    ] {
+        let said = site.refuses(format, text);
+        assert!(said.ends_with(":100001: more than 100000 workstations"), "{said}");
+    }
+}
+
 const STATES: &str = "ada,available,2026-01-05 08:00:00\nada,in-use,2026-01-05 09:00:00\n";
 
 #[test]
