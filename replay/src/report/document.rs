@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 pub(super) use gleaner_figure::counted as count;
 use gleaner_figure::{Figure, FigureError, Format};
+use gleaner_shell::atomic::{self, PUBLIC};
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -81,9 +82,7 @@ impl Document {
         }
         written.map_err(|error| failed(error.into()))?;
         let bytes = writer.into_inner().map_err(|error| failed(error.into_error()))?;
-        fs::write(&path, bytes).map_err(failed)?;
-        self.files.push(path);
-        Ok(())
+        self.write(path, &bytes)
     }
 
     /// A figure, as `figures/NAME.svg` and `figures/NAME.png`; a figure with
@@ -104,9 +103,7 @@ impl Document {
         };
         for (ending, format) in [("svg", Format::Svg), ("png", Format::Png)] {
             let path = self.dir.join("figures").join(format!("{name}.{ending}"));
-            fs::write(&path, scene.to_bytes(format))
-                .map_err(|why| WriteReportError::Write { path: path.clone(), why })?;
-            self.files.push(path);
+            self.write(path, &scene.to_bytes(format))?;
         }
         let _ = write!(self.text, "\n![{caption}](figures/{name}.svg)\n\n*{caption}*\n");
         Ok(())
@@ -115,10 +112,19 @@ impl Document {
     /// Writes `report.md`, last, and gives all files.
     pub(super) fn finish(mut self) -> Result<Vec<PathBuf>, WriteReportError> {
         let path = self.dir.join("report.md");
-        fs::write(&path, &self.text)
-            .map_err(|why| WriteReportError::Write { path: path.clone(), why })?;
-        self.files.insert(0, path);
+        let text = std::mem::take(&mut self.text);
+        self.write(path, text.as_bytes())?;
+        self.files.rotate_right(1);
         Ok(self.files)
+    }
+
+    /// What is there stays until all of it is written.
+    fn write(&mut self, path: PathBuf, bytes: &[u8]) -> Result<(), WriteReportError> {
+        let written = atomic::replace(&path, bytes, PUBLIC);
+        written
+            .map_err(|error| WriteReportError::Write { path: path.clone(), why: error.source })?;
+        self.files.push(path);
+        Ok(())
     }
 }
 
@@ -142,4 +148,23 @@ pub(super) fn number(value: Option<f64>, digits: usize) -> String {
 
 pub(super) fn percent(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$} %"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_takes_the_place_of_an_older_one_and_is_not_written_over_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (report, older) = (dir.path().join("report.md"), dir.path().join("older"));
+        fs::write(&report, "the report of before").unwrap();
+        fs::hard_link(&report, &older).unwrap();
+        let mut document = Document::new(dir.path(), "A title").unwrap();
+        document.table("a", "A table", &["x"], &[vec!["1".into()]]).unwrap();
+        let files = document.finish().unwrap();
+        assert_eq!(files, [report.clone(), dir.path().join("tables/a.csv")]);
+        assert!(fs::read_to_string(&report).unwrap().starts_with("# A title\n"));
+        assert_eq!(fs::read_to_string(&older).unwrap(), "the report of before");
+    }
 }

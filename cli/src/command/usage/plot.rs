@@ -60,12 +60,10 @@ pub(super) fn run(args: PlotArgs) -> Result<Verdict> {
     output::notes(&drawn.notes);
     let size = args.size.unwrap_or_else(|| drawn.figure.natural_size());
     if let Some(path) = &args.out {
-        drawn.figure.save(path, size)?;
+        output::figure(path, drawn.figure.as_ref(), size)?;
         output::say(&format!("{} is written", path.display()));
     } else {
-        let mut svg = vec![];
-        drawn.figure.write(&mut svg, Format::Svg, size).context("cannot draw")?;
-        output::bytes(&svg)?;
+        output::bytes(&drawn.figure.draw(Format::Svg, size).context("cannot draw")?)?;
     }
     Ok(Verdict::Yes)
 }
