@@ -1,11 +1,12 @@
 //! A report on disk: Markdown, each table also as CSV, each figure as SVG and
-//! PNG.
+//! PNG. What came from a campaign's file is harmless wherever it stands.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use gleaner_common::plain::{plain, plain_lines};
 pub(super) use gleaner_figure::counted as count;
 use gleaner_figure::{Figure, FigureError, Format};
 use gleaner_shell::atomic::{self, PUBLIC};
@@ -32,7 +33,7 @@ impl Document {
             let path = dir.join(inner);
             fs::create_dir_all(&path).map_err(|why| WriteReportError::Write { path, why })?;
         }
-        Ok(Self { dir: dir.to_owned(), text: format!("# {title}\n"), files: vec![] })
+        Ok(Self { dir: dir.to_owned(), text: format!("# {}\n", plain(title)), files: vec![] })
     }
 
     pub(super) fn section(&mut self, title: &str) {
@@ -60,6 +61,10 @@ impl Document {
         header: &[&str],
         rows: &[Vec<String>],
     ) -> Result<(), WriteReportError> {
+        let rows: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| row.iter().map(|cell| plain(cell).into_owned()).collect())
+            .collect();
         let line = |cells: &[String]| {
             format!(
                 "| {} |\n",
@@ -68,16 +73,16 @@ impl Document {
         };
         let header: Vec<String> = header.iter().map(|title| (*title).to_owned()).collect();
         let _ = write!(self.text, "\n**{caption}**\n\n{}", line(&header));
-        let rules: Vec<String> = (0..header.len()).map(|column| rule(rows, column)).collect();
+        let rules: Vec<String> = (0..header.len()).map(|column| rule(&rows, column)).collect();
         self.text.push_str(&line(&rules));
-        for row in rows {
+        for row in &rows {
             self.text.push_str(&line(row));
         }
         let path = self.dir.join("tables").join(format!("{name}.csv"));
         let failed = |why| WriteReportError::Write { path: path.clone(), why };
         let mut writer = ::csv::Writer::from_writer(vec![]);
         let mut written = writer.write_record(&header);
-        for row in rows {
+        for row in &rows {
             written = written.and_then(|()| writer.write_record(row));
         }
         written.map_err(|error| failed(error.into()))?;
@@ -112,7 +117,7 @@ impl Document {
     /// Writes `report.md`, last, and gives all files.
     pub(super) fn finish(mut self) -> Result<Vec<PathBuf>, WriteReportError> {
         let path = self.dir.join("report.md");
-        let text = std::mem::take(&mut self.text);
+        let text = plain_lines(&self.text).into_owned();
         self.write(path, text.as_bytes())?;
         self.files.rotate_right(1);
         Ok(self.files)
@@ -166,5 +171,23 @@ mod tests {
         assert_eq!(files, [report.clone(), dir.path().join("tables/a.csv")]);
         assert!(fs::read_to_string(&report).unwrap().starts_with("# A title\n"));
         assert_eq!(fs::read_to_string(&older).unwrap(), "the report of before");
+    }
+
+    #[test]
+    fn what_a_campaign_says_moves_no_cursor_and_makes_no_heading() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut document = Document::new(dir.path(), "x\n# Passed").unwrap();
+        document.paragraph("two\nlines\u{1b}[2J");
+        document.list(&["\u{202e}gpj".into()]);
+        document.table("a", "A table", &["x"], &[vec!["y\n| z".into()]]).unwrap();
+        document.finish().unwrap();
+        let text = fs::read_to_string(dir.path().join("report.md")).unwrap();
+        assert!(text.starts_with("# x\\u000a# Passed\n\ntwo\nlines\\u001b[2J\n"), "{text}");
+        assert!(text.contains("- \\u202egpj\n"), "{text}");
+        assert!(text.contains("| y\\u000a\\| z |\n"), "{text}");
+        assert_eq!(
+            fs::read_to_string(dir.path().join("tables/a.csv")).unwrap(),
+            "x\ny\\u000a| z\n"
+        );
     }
 }
