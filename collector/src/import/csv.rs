@@ -15,13 +15,13 @@ use gleaner_common::id::{BootId, SpoolLife};
 use gleaner_common::plain::quoted;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
-use jiff::Timestamp;
 
 use super::fields::Row;
 use super::source::{Sources, bad};
 use super::{ImportError, ImportOptions, ImportSummary, Numbering, Observation, Sink};
 use crate::name::WorkstationName;
 use crate::origin::Origin;
+use crate::wall::read_time;
 
 /// The columns, as exported.
 pub const COLUMNS: [&str; 14] = [
@@ -275,11 +275,9 @@ fn numbered(
 }
 
 fn time(text: &str) -> Result<WallTime, String> {
-    let wrong = || {
+    read_time(text).ok_or_else(|| {
         format!("at `{}` is not a time: expected one such as 2026-01-05T09:03:00.25Z", quoted(text))
-    };
-    let moment: Timestamp = text.parse().map_err(|_| wrong())?;
-    i64::try_from(moment.as_nanosecond()).map(WallTime).map_err(|_| wrong())
+    })
 }
 
 /// Seconds with up to nine decimals, exactly, and no more than an i64 has

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use gleaner_common::plain::quoted;
 
+use super::fields::only_place;
 use super::local::LocalClock;
 use super::machine::{Machine, MachineDoing, OrderError};
 use super::source::{Sources, bad};
@@ -158,7 +159,8 @@ fn read_desktops(
         let bad = |what: String| bad(path, line, &what);
         let Some((name, desktop)) = columns else {
             let column = |title: &str| {
-                row.iter().position(|column| column.trim() == title).ok_or_else(|| {
+                let place = only_place(row, title, |column| column == title).map_err(bad)?;
+                place.ok_or_else(|| {
                     bad(format!(
                         "no column `{title}` in the header: expected computerName and isDesktop"
                     ))

@@ -15,6 +15,7 @@ use super::{PlotError, PlotOptions, Scope, known, week};
 use crate::load::{LoadOptions, timelines};
 use crate::progress::Progress;
 use crate::timeline::{PeriodState, Timeline};
+use crate::wall::system_zone;
 use crate::week::{Calendar, HOUR_NS};
 
 /// Idle stretches that are shorter are not counted as of use: work that is begun
@@ -105,7 +106,7 @@ pub fn page(
         readings: options.readings.clone(),
     };
     let loaded = timelines(data, &wanted, progress).map_err(PlotError::from)?;
-    let zone = options.zone.clone().unwrap_or_else(jiff::tz::TimeZone::system);
+    let zone = options.zone.clone().unwrap_or_else(system_zone);
     let timelines: Vec<&Timeline> = loaded.timelines.iter().map(|(_, timeline)| timeline).collect();
     let scope = Scope::of(&timelines, options.span, &zone).ok_or(PlotError::Nothing)?;
     let (sheet, figures) = lay_out(&timelines, &scope, price)?;

@@ -128,6 +128,37 @@ fn a_record_that_differs_under_a_number_that_was_used_is_refused() {
 }
 
 #[test]
+fn times_that_nobody_can_mean_are_refused_with_their_line() {
+    let site = Site::new();
+    for time in ["2016-12-31T23:59:60Z", "2026-01-05T09:00:00+25:00"] {
+        let row = format!("workstation,at,cause\nada,{time},IDLE\n");
+        assert!(site.refuses(ImportFormat::Csv, row).contains(":2: at `20"), "{time}");
+        let sessions = format!("ada,{time},\n");
+        let said = site.refuses(ImportFormat::Sessions, sessions);
+        assert!(said.contains(":1: `20") && said.contains("is not a time"), "{said}");
+        assert!(site.refuses(ImportFormat::Rwho, format!("{time}\n")).contains("is not a time"));
+    }
+    let leap = site.refuses(ImportFormat::Sessions, "ada,2016-12-31 23:59:60,\n");
+    assert!(leap.contains("is not a time"), "{leap}");
+    let ages = "ada,1677-09-21T00:12:44Z,2262-04-11T23:47:16Z\n";
+    let said = site.refuses(ImportFormat::Sessions, ages);
+    assert!(said.starts_with("`ada`: 2262-04-11T23:47:16Z is 292 years or more after"), "{said}");
+}
+
+#[test]
+fn a_column_that_stands_twice_in_a_header_is_refused() {
+    let site = Site::new();
+    let twice = "host,start,end,host\nada,2026-01-05T09:00:00Z,,bob\n";
+    let said = site.refuses(ImportFormat::Sessions, twice);
+    assert!(said.ends_with(":1: column `host` is there twice"), "{said}");
+    let table = site.write("table", "computerName,isDesktop,isDesktop\nada,1,0\n");
+    let mut options = ImportOptions::new(ImportFormat::Uncg, vec![site.write("a", STATES)]);
+    options.only_desktops = Some(table);
+    let said = site.import(&options).unwrap_err();
+    assert!(said.ends_with(":1: column `isDesktop` is there twice"), "{said}");
+}
+
+#[test]
 fn names_that_give_no_record_are_bounded_too() {
     use std::fmt::Write as _;
     let site = Site::new();

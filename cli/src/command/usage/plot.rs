@@ -51,7 +51,7 @@ pub(super) fn run(args: PlotArgs) -> Result<Verdict> {
     args.out.as_deref().map(Format::of).transpose()?;
     let options = PlotOptions {
         names: args.workstations,
-        span: args.span.span(),
+        span: args.span.span()?,
         readings: args.reading.readings()?,
         zone: args.zone,
     };

@@ -80,7 +80,7 @@ pub(super) fn run(args: ReportArgs) -> Result<Verdict> {
     let price = args.price();
     let options = PlotOptions {
         names: args.workstations,
-        span: args.span.span(),
+        span: args.span.span()?,
         readings: args.reading.readings()?,
         zone: args.zone,
     };
