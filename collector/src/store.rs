@@ -17,7 +17,7 @@ use gleaner_collector_core::kept::{Arrived, KeptLog};
 use gleaner_collector_core::log::{AppendError, Appended, OpenLogError};
 use gleaner_common::usage::{LifeAccount, UsageRecord};
 use gleaner_shell::atomic;
-use gleaner_shell::disk::Files;
+use gleaner_shell::disk::{self, Files};
 use gleaner_shell::lock::Lock;
 
 use crate::archive::Archive;
@@ -76,9 +76,9 @@ impl Store {
         // When owners come and go is for nobody else on this machine.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(failed)?;
         let path = data.join(LOCK_FILE);
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = disk::open_with(&mut options, &path).map_err(failed)?;
         let mut holder = String::new();
         // The number is for people only: what is not there is not said.
         let _ = (&file).take(20).read_to_string(&mut holder);

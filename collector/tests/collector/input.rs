@@ -158,6 +158,27 @@ fn a_column_that_stands_twice_in_a_header_is_refused() {
     assert!(said.ends_with(":1: column `isDesktop` is there twice"), "{said}");
 }
 
+/// A pipe under a name of ours kept whoever read it waiting for ever.
+#[test]
+fn a_pipe_in_a_files_place_keeps_nobody_waiting() {
+    let site = Site::new();
+    let options = ImportOptions::new(ImportFormat::Uncg, vec![site.write("a", STATES)]);
+    site.import(&options).unwrap();
+    let pipe = |name: &str| {
+        let path = site.data().join(name);
+        let _ = fs::remove_file(&path);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    };
+    pipe(".import-0123456789abcdef");
+    assert_eq!(notes(&site.data()).unwrap().len(), 1, "it is taken for one of all");
+    pipe("ada/00000001.log");
+    let damage = Archive::new(&site.data()).summary(&name("ada")).unwrap().damage;
+    assert_eq!(damage.len(), 1);
+    assert!(site.import(&options).unwrap_err().starts_with("stopped after 0 new records"));
+    pipe(".lock");
+    assert!(site.import(&options).unwrap_err().starts_with("cannot use "));
+}
+
 #[test]
 fn names_that_give_no_record_are_bounded_too() {
     use std::fmt::Write as _;
