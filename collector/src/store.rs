@@ -132,16 +132,20 @@ impl Store {
             }
         }
         let Some(name) = self.unlooked.pop() else { return false };
-        match self.look_at(&name) {
-            Ok(true) => self.unlooked.push(name),
-            Ok(false) => {}
-            Err(error) => tracing::warn!(workstation = %name, "{}", spoken(&error)),
+        let more = self.look_at(&name).unwrap_or_else(|error| {
+            tracing::warn!(workstation = %name, "{}", spoken(&error));
+            false
+        });
+        if more {
+            self.unlooked.push(name);
+        } else if self.logs.get(&name).is_some_and(|log| log.is_only_read) {
+            self.logs.remove(&name);
         }
         !self.unlooked.is_empty()
     }
 
     fn look_at(&mut self, name: &WorkstationName) -> Result<bool, OpenLogError> {
-        let LogFiles { files, log } = match self.logs.entry(name.clone()) {
+        let LogFiles { files, log, .. } = match self.logs.entry(name.clone()) {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(closed) => closed.insert(LogFiles::open(&self.data, name)?),
         };
@@ -186,6 +190,8 @@ impl<'a> LogBatches<'a> {
 struct LogFiles {
     files: Files,
     log: KeptLog,
+    /// Nobody has written to it yet: it need not stay open.
+    is_only_read: bool,
 }
 
 impl LogFiles {
@@ -194,7 +200,7 @@ impl LogFiles {
         make_directory(data, &directory)?;
         let mut files = Files::new(&directory, atomic::PUBLIC);
         let log = KeptLog::open(&mut files, &directory, name)?;
-        Ok(Self { files, log })
+        Ok(Self { files, log, is_only_read: true })
     }
 }
 
@@ -204,10 +210,11 @@ fn take_in(
     log: &mut Option<LogFiles>,
     batches: &[(usize, &Batch)],
 ) -> Result<Vec<Appended>, AppendError> {
-    let LogFiles { files, log } = match log {
+    let LogFiles { files, log, is_only_read } = match log {
         Some(log) => log,
         None => log.insert(LogFiles::open(data, name)?),
     };
+    *is_only_read = false;
     let arrived =
         batches.iter().map(|(_, batch)| Arrived { lives: &batch.lives, records: &batch.records });
     let done = log.take_in(files, arrived);
