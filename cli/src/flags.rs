@@ -12,13 +12,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use clap::builder::UnknownArgumentValueParser;
 use gleaner_collector::CollectorConfig;
 use gleaner_collector::archive;
+use gleaner_collector::wall::{read_time, spoken_time};
 use gleaner_common::time::WallTime;
-use jiff::Timestamp;
 
 use crate::command::daemon::{self, COLLECTOR_CONFIG};
 use crate::values::ParseValueError;
@@ -35,8 +35,16 @@ pub struct Span {
 }
 
 impl Span {
-    pub(crate) fn span(&self) -> archive::Span {
-        archive::Span { from: self.from, to: self.until }
+    /// # Errors
+    /// It ends before it begins.
+    pub(crate) fn span(&self) -> Result<archive::Span> {
+        if let (Some(from), Some(until)) = (self.from, self.until)
+            && until < from
+        {
+            let (from, until) = (spoken_time(from), spoken_time(until));
+            bail!("--until {until} is before --from {from}: expected a later time");
+        }
+        Ok(archive::Span { from: self.from, to: self.until })
     }
 }
 
@@ -94,6 +102,26 @@ fn suggest(flag: &'static str) -> UnknownArgumentValueParser {
 }
 
 pub(crate) fn time(text: &str) -> Result<WallTime, ParseValueError> {
-    let at: Timestamp = text.parse().map_err(|_| ParseValueError::Time)?;
-    i64::try_from(at.as_nanosecond()).map(WallTime).map_err(|_| ParseValueError::Time)
+    read_time(text).ok_or(ParseValueError::Time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_that_ends_before_it_begins_is_refused() {
+        let span = |from: &str, until: &str| {
+            let (from, until) = (time(from).ok(), time(until).ok());
+            Span { from, until }.span().map_err(|error| error.to_string())
+        };
+        let said = span("2026-11-20T08:00:00Z", "2026-11-20T07:00:00Z").unwrap_err();
+        assert_eq!(
+            said,
+            "--until 2026-11-20T07:00:00Z is before --from 2026-11-20T08:00:00Z: expected a later \
+             time"
+        );
+        assert!(span("2026-11-20T08:00:00Z", "2026-11-20T09:00:00Z").is_ok());
+        assert!(time("2026-11-20T08:00:00+25:00").is_err());
+    }
 }

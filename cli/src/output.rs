@@ -9,10 +9,13 @@
 mod table;
 
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use gleaner_common::plain::{cut, for_terminal, plain, plain_lines};
 use gleaner_common::time::Spoken;
+use gleaner_figure::{Figure, Format, Size};
+use gleaner_shell::atomic::{self, PUBLIC};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
@@ -198,6 +201,17 @@ pub(crate) fn notes(notes: &[String]) {
     }
 }
 
+/// A chart as a file, in the format that its ending names, which takes the place of an
+/// older one when all of it is on the disk.
+///
+/// # Errors
+/// A chart that cannot be drawn, another ending, or a file that cannot be written.
+pub(crate) fn figure(path: &Path, figure: &dyn Figure, size: Size) -> anyhow::Result<()> {
+    let drawn = figure.draw(Format::of(path)?, size)?;
+    atomic::replace(path, &drawn, PUBLIC)?;
+    Ok(())
+}
+
 /// A line on standard error, the only way there: harmless, and of bounded length,
 /// whatever names and reasons are in it.
 pub(crate) fn say(line: &str) {
@@ -271,6 +285,24 @@ mod tests {
     use gleaner_common::plain::is_harmful;
 
     use super::*;
+
+    /// A disk that filled up had cost the chart of before.
+    #[test]
+    fn a_chart_takes_the_place_of_an_older_one_and_is_not_written_over_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (chart, older) = (dir.path().join("week.svg"), dir.path().join("older"));
+        std::fs::write(&chart, "the chart of before").unwrap();
+        std::fs::hard_link(&chart, &older).unwrap();
+        let gantt = gleaner_figure::Gantt {
+            lanes: vec!["ada".into()],
+            bar_kinds: vec![gleaner_figure::GanttKind::new("up", gleaner_figure::OKABE_ITO[0])],
+            bars: vec![gleaner_figure::Bar { end: 30.0, ..Default::default() }],
+            ..Default::default()
+        };
+        figure(&chart, &gantt, gantt.natural_size()).unwrap();
+        assert!(std::fs::read_to_string(&chart).unwrap().starts_with("<svg"));
+        assert_eq!(std::fs::read_to_string(&older).unwrap(), "the chart of before");
+    }
 
     /// A job's name forged rows on a terminal.
     #[test]

@@ -4,7 +4,7 @@
 //! what that one is just writing may show as a torn tail.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use gleaner_collector_core::summary::{Damage, DamageKind, ReadSegmentError, Segm
 use gleaner_common::id::SpoolLife;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{LifeAccount, UsageRecord};
+use gleaner_shell::disk;
 
 use crate::import::{Unfinished, unfinished};
 use crate::name::WorkstationName;
@@ -54,7 +55,7 @@ const FILE_BYTES_MAX: u64 = 128 << 20;
 /// Whatever lies under a segment's name, no more of it is held than one can have.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = vec![];
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    disk::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(io::Error::other("more bytes than a segment can have: expected 128 MiB"));
     }

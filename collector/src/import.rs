@@ -43,6 +43,7 @@ use crate::name::WorkstationName;
 use crate::origin::Origin;
 use crate::progress::Progress;
 use crate::store::{Batch, OpenStoreError, Store};
+use crate::wall::spoken_time;
 
 use source::Sources;
 use unfinished::{Mark, SetMark};
@@ -129,6 +130,12 @@ pub enum ImportError {
     WhoseSessions { path: PathBuf },
     #[error("more than {NAMES_MAX} workstations")]
     TooManyNames,
+    /// An export could not be imported again.
+    #[error(
+        "`{name}`: {} is 292 years or more after its run of records began: expected less",
+        spoken_time(*at)
+    )]
+    TooLong { name: WorkstationName, at: WallTime },
     #[error(transparent)]
     Open(#[from] OpenStoreError),
     #[error(transparent)]
@@ -138,6 +145,11 @@ pub enum ImportError {
     /// Importing again goes on from there.
     #[error("stopped after {new} new records")]
     Append { new: u64, source: Arc<AppendError> },
+}
+
+/// Is there room for one workstation more, also if it gives no record?
+fn check_room(known: usize) -> Result<(), String> {
+    if known < NAMES_MAX { Ok(()) } else { Err(ImportError::TooManyNames.to_string()) }
 }
 
 /// What an import came to.
@@ -217,8 +229,11 @@ pub fn import(
     let mut meter =
         ProgressMeter { read: sources.read.clone(), total: 2 * sources.bytes, rows: 0, progress };
     let mut names = BTreeSet::new();
-    walk(&sources, options, &mut |name, _| {
+    walk(&sources, options, &mut |name, record| {
         meter.step();
+        if i64::try_from(record.since_boot.as_nanos()).is_err() {
+            return Err(ImportError::TooLong { name, at: record.at });
+        }
         if !names.contains(&name) {
             names.insert(name);
         }

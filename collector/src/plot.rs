@@ -18,6 +18,7 @@ use crate::archive::{ReadArchiveError, Span};
 use crate::load::{LoadOptions, timelines};
 use crate::progress::Progress;
 use crate::timeline::{Readings, Timeline};
+use crate::wall::system_zone;
 
 gleaner_common::named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,7 @@ pub fn plot(
         readings: options.readings.clone(),
     };
     let loaded = timelines(data, &wanted, progress)?;
-    let zone = options.zone.clone().unwrap_or_else(TimeZone::system);
+    let zone = options.zone.clone().unwrap_or_else(system_zone);
     let timelines: Vec<&Timeline> = loaded.timelines.iter().map(|(_, timeline)| timeline).collect();
     let figure = chart(kind, &timelines, options.span, &zone).ok_or(PlotError::Nothing)?;
     Ok(Plot { figure, notes: loaded.notes() })

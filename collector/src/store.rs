@@ -5,6 +5,8 @@
 //! suffer. One collector at a time holds a directory.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -15,9 +17,10 @@ use gleaner_collector_core::kept::{Arrived, KeptLog};
 use gleaner_collector_core::log::{AppendError, Appended, OpenLogError};
 use gleaner_common::usage::{LifeAccount, UsageRecord};
 use gleaner_shell::atomic;
-use gleaner_shell::disk::Files;
+use gleaner_shell::disk::{self, Files};
 use gleaner_shell::lock::Lock;
 
+use crate::archive::Archive;
 use crate::name::WorkstationName;
 use crate::threads::side_by_side;
 
@@ -58,6 +61,8 @@ pub struct Store {
     _lock: Lock,
     /// The logs, each opened when first asked for.
     logs: BTreeMap<WorkstationName, LogFiles>,
+    /// Those that are still to be looked through, the next one last.
+    unlooked: Vec<WorkstationName>,
 }
 
 impl Store {
@@ -71,9 +76,9 @@ impl Store {
         // When owners come and go is for nobody else on this machine.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(failed)?;
         let path = data.join(LOCK_FILE);
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = disk::open_with(&mut options, &path).map_err(failed)?;
         let mut holder = String::new();
         // The number is for people only: what is not there is not said.
         let _ = (&file).take(20).read_to_string(&mut holder);
@@ -87,7 +92,7 @@ impl Store {
             .and_then(|()| held.rewind())
             .and_then(|()| writeln!(held, "{}", std::process::id()));
         sync_directory(data).map_err(failed)?;
-        Ok(Self { data: data.to_owned(), _lock: lock, logs: BTreeMap::new() })
+        Ok(Self { data: data.to_owned(), _lock: lock, logs: BTreeMap::new(), unlooked: vec![] })
     }
 
     /// Writes all batches, syncs each log once, and answers in their order.
@@ -115,6 +120,38 @@ impl Store {
         }
         answers.sort_unstable_by_key(|(place, _)| *place);
         answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// Looks through one segment more, and says what is damaged in it. False when all
+    /// segments of all logs have had their turn: the next call begins anew.
+    pub fn look(&mut self) -> bool {
+        if self.unlooked.is_empty() {
+            match Archive::new(&self.data).names() {
+                Ok(names) => self.unlooked = names,
+                Err(error) => tracing::warn!("no log is looked through: {}", spoken(&error)),
+            }
+        }
+        let Some(name) = self.unlooked.pop() else { return false };
+        let more = self.look_at(&name).unwrap_or_else(|error| {
+            tracing::warn!(workstation = %name, "{}", spoken(&error));
+            false
+        });
+        if more {
+            self.unlooked.push(name);
+        } else if self.logs.get(&name).is_some_and(|log| log.is_only_read) {
+            self.logs.remove(&name);
+        }
+        !self.unlooked.is_empty()
+    }
+
+    fn look_at(&mut self, name: &WorkstationName) -> Result<bool, OpenLogError> {
+        let LogFiles { files, log, .. } = match self.logs.entry(name.clone()) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(closed) => closed.insert(LogFiles::open(&self.data, name)?),
+        };
+        let more = log.look(files);
+        tell_damage(name, log);
+        more
     }
 }
 
@@ -153,6 +190,8 @@ impl<'a> LogBatches<'a> {
 struct LogFiles {
     files: Files,
     log: KeptLog,
+    /// Nobody has written to it yet: it need not stay open.
+    is_only_read: bool,
 }
 
 impl LogFiles {
@@ -161,7 +200,7 @@ impl LogFiles {
         make_directory(data, &directory)?;
         let mut files = Files::new(&directory, atomic::PUBLIC);
         let log = KeptLog::open(&mut files, &directory, name)?;
-        Ok(Self { files, log })
+        Ok(Self { files, log, is_only_read: true })
     }
 }
 
@@ -171,17 +210,33 @@ fn take_in(
     log: &mut Option<LogFiles>,
     batches: &[(usize, &Batch)],
 ) -> Result<Vec<Appended>, AppendError> {
-    let LogFiles { files, log } = match log {
+    let LogFiles { files, log, is_only_read } = match log {
         Some(log) => log,
         None => log.insert(LogFiles::open(data, name)?),
     };
+    *is_only_read = false;
     let arrived =
         batches.iter().map(|(_, batch)| Arrived { lives: &batch.lives, records: &batch.records });
     let done = log.take_in(files, arrived);
+    tell_damage(name, log);
+    done
+}
+
+fn tell_damage(name: &WorkstationName, log: &mut KeptLog) {
     for damage in log.take_damage() {
         tracing::warn!(workstation = %name, "{damage}");
     }
-    done
+}
+
+/// An error with its sources, on one line.
+pub(crate) fn spoken(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
 }
 
 fn make_directory(data: &Path, directory: &Path) -> Result<(), OpenLogError> {

@@ -14,7 +14,7 @@ use crate::name::WorkstationName;
 use crate::rows::{LogRow, PeriodRow, RecordRow, health};
 use crate::stats::{Tally, clip};
 use crate::timeline::{Readings, Unsure, interpret};
-use crate::wall::spoken_time;
+use crate::wall::{spoken_time, system_zone};
 
 pub use crate::progress::Progress;
 pub use crate::stats::Stats;
@@ -147,7 +147,7 @@ pub fn stats(
     options: &StatsOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Stats, ReadArchiveError> {
-    let zone = options.zone.clone().unwrap_or_else(TimeZone::system);
+    let zone = options.zone.clone().unwrap_or_else(system_zone);
     let mut tally = Tally::new(options.span, &zone);
     let archive = Archive::new(data);
     let (mut notes, mut unsure) = (notes(data)?, Unsure::default());

@@ -63,7 +63,7 @@ impl WallTime {
 
     /// How long after `earlier` this is; zero if it is before.
     pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+        Duration::from_nanos(if self > earlier { self.0.abs_diff(earlier.0) } else { 0 })
     }
 }
 
@@ -94,6 +94,13 @@ mod tests {
         assert_eq!(Moment::MAX + Duration::from_secs(1), Moment::MAX);
         assert_eq!(Moment(5) - Duration::from_secs(1), Moment::ZERO);
         assert_eq!(Moment(5).since(Moment(9)), Duration::ZERO);
+    }
+
+    #[test]
+    fn from_the_first_moment_of_the_wall_clock_to_its_last_is_no_less_than_that() {
+        let (first, last) = (WallTime(i64::MIN), WallTime(i64::MAX));
+        assert_eq!(last.since(first), Duration::from_nanos(u64::MAX));
+        assert_eq!(first.since(last), Duration::ZERO);
     }
 
     #[test]

@@ -26,8 +26,8 @@ pub use text::{WriteTraceError, read, write};
 
 /// More ranks than any lab has workstations.
 pub const RANKS_MAX: u32 = 1 << 20;
-/// Some 1.2 GB in memory.
-pub(crate) const OPERATIONS_MAX: usize = 50_000_000;
+/// Some 300 MB in memory; a recording that is imported has twice as much.
+pub(crate) const OPERATIONS_MAX: usize = 10_000_000;
 pub const NAME_BYTES_MAX: usize = 200;
 /// Tags from here on are a library's own: the messages that collective
 /// operations are made of.

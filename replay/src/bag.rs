@@ -25,7 +25,6 @@ use gleaner_coordinator_core::{Config, Policy};
 use crate::execution::Execution;
 use crate::lab::nanos;
 use crate::model::{Costs, Placement, RENICE_SHARE};
-use crate::program::NONE;
 
 pub(crate) use run::BagScratch;
 pub use run::run_bag;
@@ -39,12 +38,18 @@ pub struct Subtask {
     pub parent: Option<u32>,
 }
 
+/// Some 200 MB while a bag is made, and half of that then.
+const SUBTASKS_MAX: u32 = 4_000_000;
+
+/// 100 years.
+const WORK_NANOS_MAX: u64 = 100 * 365 * 86_400 * 1_000_000_000;
+
 /// Why subtasks are no bag. They are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BagError {
     #[error("the bag is empty")]
     Empty,
-    #[error("the bag has too many subtasks: expected fewer than 2^32 - 1")]
+    #[error("the bag has too many subtasks: expected at most {SUBTASKS_MAX}")]
     TooLarge,
     #[error("subtask {subtask} is spawned by subtask {parent}: expected an earlier one")]
     BadParent { subtask: u32, parent: u32 },
@@ -69,8 +74,7 @@ impl Bag {
     /// If there are no subtasks, too many or too long ones, or one is spawned
     /// by one that does not come before it.
     pub fn new(name: impl Into<String>, subtasks: &[Subtask]) -> Result<Self, BagError> {
-        const CENTURY: u64 = 100 * 365 * 86_400 * 1_000_000_000;
-        let count = u32::try_from(subtasks.len()).ok().filter(|count| *count != NONE);
+        let count = u32::try_from(subtasks.len()).ok().filter(|count| *count <= SUBTASKS_MAX);
         let count = count.ok_or(BagError::TooLarge)?;
         if count == 0 {
             return Err(BagError::Empty);
@@ -85,7 +89,7 @@ impl Bag {
                 Some(parent) => return Err(BagError::BadParent { subtask, parent }),
             }
         }
-        if total > CENTURY {
+        if total > WORK_NANOS_MAX {
             return Err(BagError::TooLong);
         }
         for parent in 0..subtasks.len() {
@@ -115,7 +119,11 @@ impl Bag {
     ) -> Result<Self, BagError> {
         let (total, size) = (nanos(total), nanos(size));
         let count = if size == 0 { 0 } else { total.div_ceil(size) };
-        if count >= u64::from(NONE) {
+        // Before any is made.
+        if total > WORK_NANOS_MAX {
+            return Err(BagError::TooLong);
+        }
+        if count > u64::from(SUBTASKS_MAX) {
             return Err(BagError::TooLarge);
         }
         let works = (0..count).map(|nth| size.min(total - nth * size));

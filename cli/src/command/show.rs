@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use gleaner_collector::wall::system_zone;
 use gleaner_common::id::JobId;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::report::{
@@ -18,7 +19,7 @@ use crate::output::{Listing, seconds};
 
 /// Where a time is read.
 pub(super) fn here() -> TimeZone {
-    TimeZone::system()
+    system_zone()
 }
 
 /// `2026-11-21 06:27:47`, in local time.

@@ -177,7 +177,7 @@ fn logs(rows: &[LogRow]) -> Listing {
 
 fn show(args: &ShowArgs) -> Result<Verdict> {
     let data = args.usage.directory()?;
-    let (name, span) = (args.workstation.as_str(), args.span.span());
+    let (name, span) = (args.workstation.as_str(), args.span.span()?);
     let shown = if args.periods {
         let mut listing = Gathered::new(args.form);
         let shown =
@@ -261,7 +261,7 @@ fn noted(shown: &Shown) -> Verdict {
 
 fn export(args: ExportArgs) -> Result<Verdict> {
     let data = args.usage.directory()?;
-    let selection = Selection { names: args.workstations, span: args.span.span() };
+    let selection = Selection { names: args.workstations, span: args.span.span()? };
     let content =
         if args.periods { Content::Periods(args.reading.readings()?) } else { Content::Records };
     let summary = during("exporting", |show| {

@@ -2,8 +2,10 @@
 //!
 //! The promise: [`KeptLog::take_in`] succeeds when everything is on the disk, and
 //! otherwise nothing of it counts: what a failure left is taken back before anything
-//! else is looked at.
+//! else is looked at. Damage is told once, also what came over a segment long after
+//! it was written: [`KeptLog::look`] reads them all again.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use gleaner_common::disk::Disk;
@@ -24,9 +26,13 @@ pub struct Arrived<'a> {
 #[derive(Debug)]
 pub struct KeptLog {
     log: Log,
-    /// What the last call wrote is still to be taken back.
+    /// What the last call wrote is still to be taken back, and the log to be opened anew.
     failed: bool,
-    damage: Vec<Damage>,
+    known: BTreeSet<Damage>,
+    /// What of it was not asked for yet.
+    untold: Vec<Damage>,
+    /// The number of the segment that was looked through last.
+    looked_through: u32,
 }
 
 impl KeptLog {
@@ -38,7 +44,10 @@ impl KeptLog {
         name: &WorkstationName,
     ) -> Result<Self, OpenLogError> {
         let (log, damage) = Log::open(disk, directory, name)?;
-        Ok(Self { log, failed: false, damage })
+        let (known, untold) = (BTreeSet::new(), vec![]);
+        let mut log = Self { log, failed: false, known, untold, looked_through: 0 };
+        log.learn(damage);
+        Ok(log)
     }
 
     /// Makes segments smaller, so that a test can fill some.
@@ -50,7 +59,7 @@ impl KeptLog {
 
     /// What was found damaged since this was asked last.
     pub fn take_damage(&mut self) -> Vec<Damage> {
-        std::mem::take(&mut self.damage)
+        std::mem::take(&mut self.untold)
     }
 
     /// Keeps all of it, and answers for each what became of it.
@@ -72,6 +81,26 @@ impl KeptLog {
         done
     }
 
+    /// Reads the next of the segments again, because neither the index nor a summary shows
+    /// what was damaged since it was written. What is new of that is then told, and does
+    /// not count as kept any more. False behind the last one: the next is the first.
+    ///
+    /// # Errors
+    /// It cannot be read, or what is damaged cannot be forgotten: the next call goes on
+    /// behind it.
+    pub fn look(&mut self, disk: &mut dyn Disk) -> Result<bool, OpenLogError> {
+        self.mend(disk)?;
+        let next = self.log.segment_behind(disk, self.looked_through)?;
+        self.looked_through = next.unwrap_or(0);
+        let Some(next) = next else { return Ok(false) };
+        let found = self.log.look(disk, next)?;
+        if found.iter().any(|damage| !self.known.contains(damage)) {
+            self.failed = true;
+            self.mend(disk)?;
+        }
+        Ok(true)
+    }
+
     fn write<'a>(
         &mut self,
         disk: &mut dyn Disk,
@@ -91,8 +120,13 @@ impl KeptLog {
         if self.failed {
             let (log, damage) = self.log.roll_back(disk)?;
             (self.log, self.failed) = (log, false);
-            self.damage.extend(damage);
+            self.learn(damage);
         }
         Ok(())
+    }
+
+    fn learn(&mut self, damage: Vec<Damage>) {
+        let new = damage.into_iter().filter(|damage| self.known.insert(damage.clone()));
+        self.untold.extend(new);
     }
 }

@@ -172,6 +172,31 @@ impl Log {
         Summary::kept(&bytes, &self.path_of(number), length)
     }
 
+    /// The first segment behind this number; `None` if there is none.
+    pub(crate) fn segment_behind(
+        &self,
+        disk: &mut dyn Disk,
+        number: u32,
+    ) -> Result<Option<u32>, OpenLogError> {
+        let names = disk.list().map_err(io_error("list", &self.directory))?;
+        Ok(segments_of(names.iter().map(String::as_str)).into_iter().find(|it| *it > number))
+    }
+
+    /// What is damaged in a segment as it is now. A summary that says otherwise is
+    /// emptied, which takes no room: whoever opens the log makes it anew.
+    pub(crate) fn look(
+        &self,
+        disk: &mut dyn Disk,
+        number: u32,
+    ) -> Result<Vec<Damage>, OpenLogError> {
+        let found = Summary::of(&self.read(disk, number)?);
+        if self.kept_summary(disk, number).is_some_and(|kept| kept != found) {
+            let file = summary_name(number);
+            disk.cut(&file, 0).map_err(io_error("empty", &self.directory.join(&file)))?;
+        }
+        Ok(found.damage)
+    }
+
     /// Reads a full segment and keeps what it holds beside it.
     fn summarise(&self, disk: &mut dyn Disk, number: u32) -> Result<Summary, ReadSegmentError> {
         let summary = Summary::of(&self.read(disk, number)?);

@@ -2,7 +2,8 @@
 //!
 //! A segment that is full never changes, so its summary is kept beside it
 //! (`00000001.sum`); a summary that is missing, damaged or of another length
-//! is made again from the segment. It may be deleted at any time.
+//! is made again from the segment. It may be deleted at any time. It does not show a
+//! bit that turned over since: for that the segment itself is looked through.
 
 use std::fmt;
 use std::io;
@@ -23,7 +24,7 @@ const MAGIC: &[u8; 8] = b"gleansum";
 const VERSION: u16 = 2;
 
 /// Bytes of a log that are no record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Damage {
     pub file: PathBuf,
     pub offset: u64,
@@ -31,7 +32,7 @@ pub struct Damage {
     pub kind: DamageKind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DamageKind {
     /// The damage is in the middle: reading went on at the next whole record.

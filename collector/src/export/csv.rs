@@ -1,10 +1,12 @@
 //! Comma-separated values: a header, times in RFC 3339, lengths in exact
-//! seconds, an empty field for what is missing.
+//! seconds, an empty field for what is missing. People look at them, too: what
+//! a text holds that is no letter is escaped.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use csv::Writer;
+use gleaner_common::plain::plain;
 
 use super::table::{Column, Value};
 use crate::wall::spoken_time;
@@ -35,7 +37,7 @@ impl<W: Write> CsvTable<W> {
 fn text_of(value: &Value) -> String {
     match value {
         Value::Missing => String::new(),
-        Value::Text(text) => text.clone(),
+        Value::Text(text) => plain(text).into_owned(),
         Value::Time(at) => spoken_time(*at),
         Value::Span(span) => seconds(*span),
         Value::Load(load) => load.to_string(),
@@ -51,6 +53,12 @@ fn seconds(span: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_moves_no_cursor_and_reorders_nothing() {
+        let reason = Value::Text("\u{1b}[2J\r\nKDE \u{202e}gpj.exe".into());
+        assert_eq!(text_of(&reason), "\\u001b[2J\\u000d\\u000aKDE \\u202egpj.exe");
+    }
 
     #[test]
     fn seconds_are_exact_and_short() {

@@ -2,25 +2,26 @@
 //!
 //! A header names the columns, in any order. `workstation`, `at` and `cause`
 //! must be there. With `boot`, `sequence` and `since_boot_s`, all three, a
-//! record is the very one that was exported; without, it gets a boot and a
-//! number like any import, and a workstation's rows must be in order of time.
+//! record is the very one that was exported, and the same number again must be
+//! the same record; without, it gets a boot and a number like any import, and a
+//! workstation's rows must be in order of time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use gleaner_common::id::BootId;
+use gleaner_collector_core::segment::encode_record;
+use gleaner_common::id::{BootId, SpoolLife};
 use gleaner_common::plain::quoted;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
-use jiff::Timestamp;
 
 use super::fields::Row;
 use super::source::{Sources, bad};
 use super::{ImportError, ImportOptions, ImportSummary, Numbering, Observation, Sink};
 use crate::name::WorkstationName;
 use crate::origin::Origin;
-use gleaner_collector_core::segment::check_record;
+use crate::wall::read_time;
 
 /// The columns, as exported.
 pub const COLUMNS: [&str; 14] = [
@@ -40,13 +41,17 @@ pub const COLUMNS: [&str; 14] = [
     "life",
 ];
 
+/// So many records are compared with those that came before under their number: some
+/// 100 MB. Of more, those are forgotten.
+const HELD_MAX: usize = 2_000_000;
+
 pub(super) fn walk(
     sources: &Sources,
     options: &ImportOptions,
     sink: Sink<'_>,
 ) -> Result<ImportSummary, ImportError> {
     let mut summary = ImportSummary::default();
-    let mut lab: BTreeMap<WorkstationName, Watched> = BTreeMap::new();
+    let mut lab = Lab::default();
     for path in &sources.files {
         file(sources, path, &mut lab, &mut summary, sink)?;
     }
@@ -59,7 +64,7 @@ pub(super) fn walk(
 fn file(
     sources: &Sources,
     path: &Path,
-    lab: &mut BTreeMap<WorkstationName, Watched>,
+    lab: &mut Lab,
     summary: &mut ImportSummary,
     sink: Sink<'_>,
 ) -> Result<(), ImportError> {
@@ -75,11 +80,51 @@ fn file(
         };
         columns.check(row).map_err(bad)?;
         let (name, record) = record_of(columns, row, lab).map_err(bad)?;
-        check_record(&record).map_err(|error| bad(error.to_string()))?;
+        lab.check(&name, &record).map_err(bad)?;
         sink(name, record)?;
         summary.records += 1;
     }
     Ok(())
+}
+
+/// What the rows so far said.
+#[derive(Default)]
+struct Lab {
+    /// By the workstations whose rows have no boot.
+    watched: BTreeMap<WorkstationName, Watched>,
+    /// By the numbers that rows have, a sum of the record.
+    contents: BTreeMap<WorkstationName, BTreeMap<(SpoolLife, u64), u32>>,
+    /// So many of them.
+    held: usize,
+}
+
+impl Lab {
+    /// Is a record within its bounds, and the only one under its number? A log would
+    /// drop another one as a repetition.
+    fn check(&mut self, name: &WorkstationName, record: &UsageRecord) -> Result<(), String> {
+        let mut bytes = vec![];
+        encode_record(record, &mut bytes).map_err(|error| error.to_string())?;
+        if self.watched.contains_key(name) {
+            return Ok(());
+        }
+        if self.held == HELD_MAX {
+            (self.contents, self.held) = (BTreeMap::new(), 0);
+        }
+        let UsageRecord { life, sequence, .. } = *record;
+        let content = crc32c::crc32c(&bytes);
+        let records = self.contents.entry(name.clone()).or_default();
+        match records.insert((life, sequence), content) {
+            Some(before) if before != content => Err(format!(
+                "a second record {sequence} of life {life} of `{name}`, which differs from the \
+                 first: expected each number once"
+            )),
+            Some(_) => Ok(()),
+            None => {
+                self.held += 1;
+                Ok(())
+            }
+        }
+    }
 }
 
 /// What is known of a workstation whose rows have no boot.
@@ -163,7 +208,7 @@ impl Columns {
 fn record_of(
     columns: &Columns,
     row: Row<'_>,
-    lab: &mut BTreeMap<WorkstationName, Watched>,
+    lab: &mut Lab,
 ) -> Result<(WorkstationName, UsageRecord), String> {
     let name: WorkstationName = columns
         .need(row, "workstation")?
@@ -214,11 +259,11 @@ fn identified(
 }
 
 fn numbered(
-    lab: &mut BTreeMap<WorkstationName, Watched>,
+    lab: &mut Lab,
     name: &WorkstationName,
     observed: Observation,
 ) -> Result<UsageRecord, String> {
-    let watched = lab.entry(name.clone()).or_insert_with(|| Watched {
+    let watched = lab.watched.entry(name.clone()).or_insert_with(|| Watched {
         numbering: Numbering::new(Origin::Csv, name),
         last: WallTime(i64::MIN),
     });
@@ -230,11 +275,9 @@ fn numbered(
 }
 
 fn time(text: &str) -> Result<WallTime, String> {
-    let wrong = || {
+    read_time(text).ok_or_else(|| {
         format!("at `{}` is not a time: expected one such as 2026-01-05T09:03:00.25Z", quoted(text))
-    };
-    let moment: Timestamp = text.parse().map_err(|_| wrong())?;
-    i64::try_from(moment.as_nanosecond()).map(WallTime).map_err(|_| wrong())
+    })
 }
 
 /// Seconds with up to nine decimals, exactly, and no more than an i64 has

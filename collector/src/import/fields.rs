@@ -66,6 +66,20 @@ impl<'a> Row<'a> {
     }
 }
 
+/// Where a column stands in a header; an error if it stands there twice.
+pub(super) fn only_place(
+    header: Row<'_>,
+    title: &str,
+    is_it: impl Fn(&str) -> bool,
+) -> Result<Option<usize>, String> {
+    let mut places = (0..).zip(header.iter()).filter(|(_, column)| is_it(column.trim()));
+    let place = places.next().map(|(place, _)| place);
+    match places.next() {
+        Some(_) => Err(format!("column `{title}` is there twice")),
+        None => Ok(place),
+    }
+}
+
 impl<R: BufRead> Rows<R> {
     pub(super) fn new(input: R) -> Self {
         let lines = BoundedLines::new(input, ROW_BYTES_MAX);

@@ -19,7 +19,7 @@ use gleaner_common::usage::UsageRecord;
 
 use super::machine::{Machine, MachineDoing};
 use super::source::{Lines, Sources};
-use super::{ImportError, ImportOptions, ImportSummary, Sink};
+use super::{ImportError, ImportOptions, ImportSummary, Sink, check_room};
 use crate::name::{NameError, WorkstationName};
 
 /// An interval says itself how long it lasts: nothing is too long.
@@ -127,6 +127,7 @@ impl<'a> IntervalWalk<'a> {
         if self.nodes.contains_key(id) {
             return Err(format!("a second line of node `{name}`"));
         }
+        check_room(self.nodes.len())?;
         let mut node = Node::new(&name);
         let mut found = 0;
         while let Some(start) = fields.next() {
@@ -163,9 +164,11 @@ impl<'a> IntervalWalk<'a> {
         let interval = Interval::of(WallTime(0), start, stop)?;
         // Two nodes may have one name: they are told apart by their number.
         let named = format!("{name}-{id}");
-        let mut node = match self.nodes.remove(&named) {
-            Some(node) => node,
-            None => Node::new(&named.parse().map_err(|error: NameError| error.to_string())?),
+        let mut node = if let Some(node) = self.nodes.remove(&named) {
+            node
+        } else {
+            check_room(self.nodes.len())?;
+            Node::new(&named.parse().map_err(|error: NameError| error.to_string())?)
         };
         let word = match reason {
             "NULL" => "unavailable".into(),

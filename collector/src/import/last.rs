@@ -25,6 +25,7 @@ use super::local::LocalMoment;
 use super::sessions::{SESSIONS_MAX, Session, SessionWalk};
 use super::source::{STANDARD_INPUT, Sources, bad};
 use crate::name::WorkstationName;
+use crate::wall::read_time;
 
 /// Longer lines are none of its.
 const LINE_BYTES_MAX: usize = 4_096;
@@ -213,8 +214,7 @@ impl Stamp {
     fn parse<'a, 'b>(words: &'b [&'a str]) -> Option<(Self, &'b [&'a str])> {
         let (first, rest) = words.split_first()?;
         if first.as_bytes().get(10) == Some(&b'T') {
-            let at: Timestamp = first.parse().ok()?;
-            return Some((Self::Exact(WallTime(i64::try_from(at.as_nanosecond()).ok()?)), rest));
+            return Some((Self::Exact(read_time(first)?), rest));
         }
         let &[weekday, month, day, clock, ref rest @ ..] = words else { return None };
         let place = |list: &[&str], word| {

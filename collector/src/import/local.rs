@@ -9,6 +9,8 @@ use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use serde::Serialize;
 
+use crate::wall::is_leap_second;
+
 /// Local times that are not one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LocalTimes {
@@ -156,7 +158,7 @@ fn parse_local(text: &str) -> Option<DateTime> {
     let bytes = text.as_bytes();
     let shaped = bytes.len() >= 19 && bytes[10] == b' ' && bytes[13] == b':' && bytes[16] == b':';
     let shaped = shaped && bytes[16..].iter().skip(1).all(|b| b.is_ascii_digit() || *b == b'.');
-    shaped.then(|| text.parse().ok()).flatten()
+    (shaped && !is_leap_second(text)).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -213,7 +215,15 @@ mod tests {
 
     #[test]
     fn what_is_no_time_is_refused() {
-        for text in ["", "2016", "2016-04-09", "2016-04-09 11:50", "2016-04-31 11:50:40", "now"] {
+        for text in [
+            "",
+            "2016",
+            "2016-04-09",
+            "2016-04-09 11:50",
+            "2016-04-31 11:50:40",
+            "now",
+            "2016-12-31 23:59:60",
+        ] {
             assert!(clock().read(text).is_err(), "{text}");
         }
         for suffix in ["Z", "+05:00", "-11", "[America/New_York]", "-05:00[America/New_York]"] {

@@ -21,13 +21,13 @@ use std::time::Duration;
 use gleaner_common::plain::quoted;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::LoadAverages;
-use jiff::Timestamp;
 
 use super::source::Sources;
 use super::transitions::{Snapshot, Watcher};
 use super::{ImportError, ImportOptions, ImportSummary, NAMES_MAX, Numbering, Observation, Sink};
 use crate::name::WorkstationName;
 use crate::origin::Origin;
+use crate::wall::read_time;
 
 /// rwho itself calls a machine down that was silent for eleven minutes; a
 /// longer hole between snapshots says nothing of what happened in it.
@@ -207,10 +207,9 @@ fn parse(text: &str) -> Result<RwhoLine, String> {
 }
 
 fn parse_time(text: &str) -> Result<WallTime, String> {
-    let wrong =
-        || format!("`{}` is not a time: expected one such as 2026-01-05T09:03:00Z", quoted(text));
-    let moment: Timestamp = text.parse().map_err(|_| wrong())?;
-    i64::try_from(moment.as_nanosecond()).map(WallTime).map_err(|_| wrong())
+    read_time(text).ok_or_else(|| {
+        format!("`{}` is not a time: expected one such as 2026-01-05T09:03:00Z", quoted(text))
+    })
 }
 
 fn name(text: &str) -> Result<WorkstationName, String> {

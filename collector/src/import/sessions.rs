@@ -17,16 +17,16 @@ use std::time::Duration;
 
 use gleaner_common::plain::quoted;
 use gleaner_common::time::WallTime;
-use jiff::Timestamp;
 use jiff::fmt::temporal::Pieces;
 
-use super::fields::Row;
+use super::fields::{Row, only_place};
 use super::last;
 use super::local::{LocalClock, LocalMoment};
 use super::machine::{Machine, MachineDoing};
 use super::source::{Sources, bad};
-use super::{ImportError, ImportOptions, ImportSummary, Sink};
+use super::{ImportError, ImportOptions, ImportSummary, Sink, check_room};
 use crate::name::{NameError, WorkstationName};
+use crate::wall::{is_leap_second, read_time};
 
 /// A session says itself how long it lasts: nothing is too long.
 const HOLD_MAX: Duration = Duration::MAX;
@@ -132,6 +132,7 @@ impl SessionWalk {
             return Err(format!("more than {SESSIONS_MAX} sessions"));
         }
         if !self.hosts.contains_key(name) {
+            check_room(self.hosts.len())?;
             self.hosts.insert(name.clone(), Host::default());
         }
         Ok(self.hosts.entry(name.clone()).or_default())
@@ -143,12 +144,12 @@ impl SessionWalk {
         self.summary.files += 1;
         while let Some((line, row)) = rows.next_row()? {
             self.summary.rows += 1;
-            let is_first = columns.is_none();
-            let columns = *columns.get_or_insert_with(|| Columns::of(row));
-            if is_first && columns.is_header {
-                continue;
-            }
-            self.row(columns, row).map_err(|what| bad(path, line, &what))?;
+            let bad = |what: String| bad(path, line, &what);
+            let first = if columns.is_none() { Some(Columns::of(row).map_err(bad)?) } else { None };
+            let is_header = first.is_some_and(|first| first.is_header);
+            columns = columns.or(first);
+            let Some(columns) = columns.filter(|_| !is_header) else { continue };
+            self.row(columns, row).map_err(bad)?;
         }
         Ok(())
     }
@@ -179,13 +180,14 @@ impl SessionWalk {
             let text = quoted(text);
             return Err(format!("`{text}` names a zone: expected an offset such as -05:00, or Z"));
         }
-        if let Ok(moment) = text.parse::<Timestamp>() {
-            let at = i64::try_from(moment.as_nanosecond());
-            let far = |_| format!("`{}` is too far from now", quoted(text));
-            return at.map(|at| LocalMoment::Once(WallTime(at))).map_err(far);
+        if let Some(at) = read_time(text) {
+            return Ok(LocalMoment::Once(at));
         }
         let has_offset = Pieces::parse(text).is_ok_and(|pieces| pieces.offset().is_some());
-        let local = text.parse().ok().filter(|_| text.contains(':') && !has_offset);
+        let local = text
+            .parse()
+            .ok()
+            .filter(|_| text.contains(':') && !has_offset && !is_leap_second(text));
         let moment = local.and_then(|local| self.moment(local));
         moment.ok_or_else(|| {
             let text = quoted(text);
@@ -241,15 +243,14 @@ struct Columns {
 
 impl Columns {
     /// By the header, if there is one; what else it names is read over.
-    fn of(first: Row<'_>) -> Self {
-        let place =
-            |title: &str| first.iter().position(|column| column.trim().eq_ignore_ascii_case(title));
-        match (place("host"), place("start"), place("end")) {
+    fn of(first: Row<'_>) -> Result<Self, String> {
+        let place = |title| only_place(first, title, |column| column.eq_ignore_ascii_case(title));
+        Ok(match (place("host")?, place("start")?, place("end")?) {
             (Some(host), Some(start), Some(end)) => {
                 Self { places: [host, start, end], is_header: true }
             }
             _ => Self { places: [0, 1, 2], is_header: false },
-        }
+        })
     }
 }
 

@@ -11,10 +11,11 @@ use std::path::Path;
 
 use gleaner_common::plain::quoted;
 
+use super::fields::only_place;
 use super::local::LocalClock;
 use super::machine::{Machine, MachineDoing, OrderError};
 use super::source::{Sources, bad};
-use super::{ImportError, ImportOptions, ImportSummary, NAMES_MAX, Sink};
+use super::{ImportError, ImportOptions, ImportSummary, NAMES_MAX, Sink, check_room};
 use crate::name::{NameError, WorkstationName};
 
 /// A longer line is no such row.
@@ -109,6 +110,7 @@ impl StatesWalk<'_> {
         }
         self.summary.local_times.count(at);
         if !self.machines.contains_key(name) {
+            check_room(self.machines.len())?;
             let valid = name.parse().map_err(|error: NameError| error.to_string())?;
             self.machines.insert(name.to_owned(), Machine::new(&valid));
         }
@@ -157,7 +159,8 @@ fn read_desktops(
         let bad = |what: String| bad(path, line, &what);
         let Some((name, desktop)) = columns else {
             let column = |title: &str| {
-                row.iter().position(|column| column.trim() == title).ok_or_else(|| {
+                let place = only_place(row, title, |column| column == title).map_err(bad)?;
+                place.ok_or_else(|| {
                     bad(format!(
                         "no column `{title}` in the header: expected computerName and isDesktop"
                     ))

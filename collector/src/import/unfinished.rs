@@ -5,13 +5,14 @@
 //! behind; the same import again, once it is whole, takes it away. Readers tell
 //! of it. Knows nothing of records.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use gleaner_common::lines::whole_text;
 use gleaner_common::plain::cut;
 use gleaner_shell::atomic::{self, ReplaceError};
+use gleaner_shell::disk;
 use serde::{Deserialize, Serialize};
 
 use crate::store::sync_directory;
@@ -108,7 +109,7 @@ pub fn unfinished(data: &Path) -> io::Result<Vec<Unfinished>> {
             continue;
         }
         let path = entry.path();
-        let text = File::open(&path).ok().and_then(|file| whole_text(file, MARK_BYTES_MAX).ok());
+        let text = disk::open(&path).ok().and_then(|file| whole_text(file, MARK_BYTES_MAX).ok());
         let mark = text.and_then(|text| toml::from_str(&text).ok());
         let unknown = || Mark { format: "something".into(), ..Mark::default() };
         found.push(Unfinished { path, mark: mark.unwrap_or_else(unknown) });

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use gleaner_common::plain::plain;
 use gleaner_common::time::WallTime;
 use gleaner_figure::{Figure, FigureError, HeatMap, Sheet, SheetPart, Size, counted};
 use serde::Serialize;
@@ -14,6 +15,7 @@ use super::{PlotError, PlotOptions, Scope, known, week};
 use crate::load::{LoadOptions, timelines};
 use crate::progress::Progress;
 use crate::timeline::{PeriodState, Timeline};
+use crate::wall::system_zone;
 use crate::week::{Calendar, HOUR_NS};
 
 /// Idle stretches that are shorter are not counted as of use: work that is begun
@@ -47,6 +49,15 @@ impl Default for Price {
                      back at any time, as these may, are let for up to 90 % less. `--price` says the site's own figure"
                 .to_owned(),
         }
+    }
+}
+
+impl Price {
+    /// As it may stand on a page: its words are whatever somebody typed.
+    fn harmless(&self) -> Self {
+        let harmless = |words: &str| plain(words).into_owned();
+        let (currency, source) = (harmless(&self.currency), harmless(&self.source));
+        Self { amount: self.amount, currency, source }
     }
 }
 
@@ -95,7 +106,7 @@ pub fn page(
         readings: options.readings.clone(),
     };
     let loaded = timelines(data, &wanted, progress).map_err(PlotError::from)?;
-    let zone = options.zone.clone().unwrap_or_else(jiff::tz::TimeZone::system);
+    let zone = options.zone.clone().unwrap_or_else(system_zone);
     let timelines: Vec<&Timeline> = loaded.timelines.iter().map(|(_, timeline)| timeline).collect();
     let scope = Scope::of(&timelines, options.span, &zone).ok_or(PlotError::Nothing)?;
     let (sheet, figures) = lay_out(&timelines, &scope, price)?;
@@ -117,6 +128,7 @@ fn lay_out(
     price: &Price,
 ) -> Result<(Sheet, PageFigures), FigureError> {
     let sums = Sums::of(timelines, scope);
+    let price = &price.harmless();
     let figures = sums.figures(scope, price);
     let map = week::chart(timelines, scope);
     let busiest = sums.busiest_hour();
@@ -445,6 +457,14 @@ mod tests {
         assert!((figures.worth_a_year - 34.0 * 365.0 * 0.5).abs() < 1e-6);
         assert_eq!(figures.returns, 1, "five minutes are too short for a guest");
         assert!((figures.returns_a_workstation_day - 24.0 / 38.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_words_of_a_price_reorder_nothing() {
+        let price = Price { currency: "\u{202e}RUE".into(), ..Price::default() };
+        let (sheet, figures) = made(&[timeline(&[(Idle, 600)])], &price);
+        assert_eq!(figures.currency, "\\u202eRUE");
+        assert!(!sheet.html().contains('\u{202e}'));
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! One relayed usage stream: frames checked, kept, answered.
 
-use std::error::Error;
-
 use gleaner_collector_core::stream::{BadFrame, FrameRange, Intake, UsageStream};
 use gleaner_common::wire::{Purpose, UsageFrame, UsageReply, close};
 use gleaner_shell::stream::{FrameReader, FrameWriter, OpeningError, StreamError, read_opening};
@@ -9,7 +7,7 @@ use quinn::{Connection, RecvStream, SendStream};
 
 use super::writer::{Answer, LogWriter};
 use crate::name::{NameError, WorkstationName};
-use crate::store::Batch;
+use crate::store::{Batch, spoken};
 
 /// Why a stream is given up.
 #[derive(Debug, thiserror::Error)]
@@ -146,15 +144,4 @@ fn kept(
             Ok(reply)
         }
     }
-}
-
-/// An error with its sources, on one line.
-fn spoken(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }

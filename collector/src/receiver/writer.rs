@@ -1,5 +1,6 @@
 //! The one thread that writes: it takes all that has come while it wrote,
-//! appends it, syncs each log once, and answers.
+//! appends it, syncs each log once, and answers. In between it is asked to look
+//! through what was written long ago.
 
 use std::io;
 use std::sync::Arc;
@@ -16,15 +17,20 @@ const QUEUE_MAX: usize = 64;
 
 pub(super) type Answer = Result<Appended, Arc<AppendError>>;
 
-struct AppendRequest {
-    batch: Batch,
-    answer: oneshot::Sender<Answer>,
+#[derive(Debug)]
+enum Request {
+    Append {
+        batch: Batch,
+        answer: oneshot::Sender<Answer>,
+    },
+    /// Is there more to be looked through?
+    Look(oneshot::Sender<bool>),
 }
 
 /// Hands records to the writer thread.
 #[derive(Clone, Debug)]
 pub(super) struct LogWriter {
-    requests: mpsc::Sender<AppendRequest>,
+    requests: mpsc::Sender<Request>,
 }
 
 impl LogWriter {
@@ -37,7 +43,14 @@ impl LogWriter {
     /// has ended.
     pub(super) async fn append(&self, batch: Batch) -> Option<Answer> {
         let (answer, answered) = oneshot::channel();
-        self.requests.send(AppendRequest { batch, answer }).await.ok()?;
+        self.requests.send(Request::Append { batch, answer }).await.ok()?;
+        answered.await.ok()
+    }
+
+    /// One step of [`Store::look`]; `None` if the thread has ended.
+    pub(super) async fn look(&self) -> Option<bool> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(Request::Look(answer)).await.ok()?;
         answered.await.ok()
     }
 }
@@ -45,7 +58,7 @@ impl LogWriter {
 /// Starts the thread. It ends when the last `Writer` is gone and all that was
 /// handed over is done.
 pub(super) fn start(mut store: Store) -> io::Result<(LogWriter, JoinHandle<()>)> {
-    let (requests, mut queue) = mpsc::channel::<AppendRequest>(QUEUE_MAX);
+    let (requests, mut queue) = mpsc::channel::<Request>(QUEUE_MAX);
     let work = move || {
         while let Some(first) = queue.blocking_recv() {
             let mut group = vec![first];
@@ -54,11 +67,22 @@ pub(super) fn start(mut store: Store) -> io::Result<(LogWriter, JoinHandle<()>)>
             {
                 group.push(next);
             }
-            let (batches, answers): (Vec<_>, Vec<_>) =
-                group.into_iter().map(|order| (order.batch, order.answer)).unzip();
+            let (mut batches, mut answers, mut looks) = (vec![], vec![], vec![]);
+            for request in group {
+                match request {
+                    Request::Append { batch, answer } => {
+                        batches.push(batch);
+                        answers.push(answer);
+                    }
+                    Request::Look(answer) => looks.push(answer),
+                }
+            }
             for (answer, outcome) in answers.into_iter().zip(store.append(&batches)) {
                 // Whoever asked may be gone; the agent will send it again.
                 let _ = answer.send(outcome);
+            }
+            for answer in looks {
+                let _ = answer.send(store.look());
             }
         }
     };

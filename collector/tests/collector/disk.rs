@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use gleaner_collector::archive::Archive;
 use gleaner_collector::log::Appended;
 use gleaner_collector::store::{OpenStoreError, Store};
 use gleaner_disks::SmallDisk;
@@ -48,6 +49,25 @@ fn one_bad_log_does_not_hold_up_the_others() {
     let answers = store.append(&[batch("ada", 1..=3), batch("bob", 1..=3), batch("cyd", 1..=3)]);
     assert!(answers[0].is_ok() && answers[1].is_err() && answers[2].is_ok());
     assert_eq!(kept(dir.path(), "cyd").len(), 3);
+}
+
+#[test]
+fn damage_that_a_summary_does_not_know_of_is_listed_when_all_logs_were_looked_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let ada = |file: &str| dir.path().join("ada").join(file);
+    Store::open(dir.path()).unwrap().append(&[batch("ada", 1..=3), batch("bob", 1..=3)]);
+    let mut first = fs::read(ada("00000001.log")).unwrap();
+    let header = "gleanlog".len() + 2 + 2 + "ada".len() + 4;
+    fs::write(ada("00000002.log"), &first[..header]).unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    store.append(&[batch("ada", 4..=6)]).remove(0).unwrap();
+    assert!(ada("00000001.sum").exists());
+    first[header + 20] ^= 1;
+    fs::write(ada("00000001.log"), first).unwrap();
+    let damage = || Archive::new(dir.path()).summary(&"ada".parse().unwrap()).unwrap().damage;
+    assert_eq!(damage().len(), 0);
+    while store.look() {}
+    assert_eq!(damage().len(), 1);
 }
 
 #[test]

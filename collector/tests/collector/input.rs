@@ -110,6 +110,100 @@ fn a_load_is_a_number_from_0_on() {
     assert!(site.refuses(ImportFormat::Csv, far).ends_with("expected less than 292 years"));
 }
 
+#[test]
+fn a_record_that_differs_under_a_number_that_was_used_is_refused() {
+    let site = Site::new();
+    let boot = "6373762e1c488a77b1e7c3941bdd1159";
+    let row = |at: u64, cause: &str, number: u64| {
+        format!("ada,2026-01-05T{at:02}:00:00Z,{cause},{boot},{number},1\n")
+    };
+    let header = "workstation,at,cause,boot,sequence,since_boot_s\n";
+    let good = [header, &row(9, "START", 1), &row(10, "IDLE", 2), &row(11, "TTY", 3)].concat();
+    let said = site.refuses(ImportFormat::Csv, format!("{good}{}", row(12, "IDLE", 2)));
+    assert!(said.contains(":5: a second record 2 of life 6373762e"), "{said}");
+    assert!(said.ends_with("differs from the first: expected each number once"), "{said}");
+    let twice = site.write("twice", format!("{good}{}", row(10, "IDLE", 2)));
+    let summary = site.import(&ImportOptions::new(ImportFormat::Csv, vec![twice])).unwrap();
+    assert_eq!((summary.new, summary.duplicates), (3, 1));
+}
+
+#[test]
+fn times_that_nobody_can_mean_are_refused_with_their_line() {
+    let site = Site::new();
+    for time in ["2016-12-31T23:59:60Z", "2026-01-05T09:00:00+25:00"] {
+        let row = format!("workstation,at,cause\nada,{time},IDLE\n");
+        assert!(site.refuses(ImportFormat::Csv, row).contains(":2: at `20"), "{time}");
+        let sessions = format!("ada,{time},\n");
+        let said = site.refuses(ImportFormat::Sessions, sessions);
+        assert!(said.contains(":1: `20") && said.contains("is not a time"), "{said}");
+        assert!(site.refuses(ImportFormat::Rwho, format!("{time}\n")).contains("is not a time"));
+    }
+    let leap = site.refuses(ImportFormat::Sessions, "ada,2016-12-31 23:59:60,\n");
+    assert!(leap.contains("is not a time"), "{leap}");
+    let ages = "ada,1677-09-21T00:12:44Z,2262-04-11T23:47:16Z\n";
+    let said = site.refuses(ImportFormat::Sessions, ages);
+    assert!(said.starts_with("`ada`: 2262-04-11T23:47:16Z is 292 years or more after"), "{said}");
+}
+
+#[test]
+fn a_column_that_stands_twice_in_a_header_is_refused() {
+    let site = Site::new();
+    let twice = "host,start,end,host\nada,2026-01-05T09:00:00Z,,bob\n";
+    let said = site.refuses(ImportFormat::Sessions, twice);
+    assert!(said.ends_with(":1: column `host` is there twice"), "{said}");
+    let table = site.write("table", "computerName,isDesktop,isDesktop\nada,1,0\n");
+    let mut options = ImportOptions::new(ImportFormat::Uncg, vec![site.write("a", STATES)]);
+    options.only_desktops = Some(table);
+    let said = site.import(&options).unwrap_err();
+    assert!(said.ends_with(":1: column `isDesktop` is there twice"), "{said}");
+}
+
+/// A pipe under a name of ours kept whoever read it waiting for ever.
+#[test]
+fn a_pipe_in_a_files_place_keeps_nobody_waiting() {
+    let site = Site::new();
+    let options = ImportOptions::new(ImportFormat::Uncg, vec![site.write("a", STATES)]);
+    site.import(&options).unwrap();
+    let pipe = |name: &str| {
+        let path = site.data().join(name);
+        let _ = fs::remove_file(&path);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    };
+    pipe(".import-0123456789abcdef");
+    assert_eq!(notes(&site.data()).unwrap().len(), 1, "it is taken for one of all");
+    pipe("ada/00000001.log");
+    let damage = Archive::new(&site.data()).summary(&name("ada")).unwrap().damage;
+    assert_eq!(damage.len(), 1);
+    assert!(site.import(&options).unwrap_err().starts_with("stopped after 0 new records"));
+    pipe(".lock");
+    assert!(site.import(&options).unwrap_err().starts_with("cannot use "));
+}
+
+#[test]
+fn names_that_give_no_record_are_bounded_too() {
+    use std::fmt::Write as _;
+    let site = Site::new();
+    let of = |row: &dyn Fn(u32) -> String| {
+        (0..=100_000).fold(String::new(), |mut rows, number| {
+            writeln!(rows, "{}", row(number)).unwrap();
+            rows
+        })
+    };
+    let off = of(&|n| format!("h{n},offline,2016-04-09 11:50:40"));
+    let never_up = of(&|n| format!("h{n} 0"));
+    let down = of(&|n| format!("1 1 {n} 1 h 0 0 9 NULL"));
+    let sessions = of(&|n| format!("h{n},2026-01-05T09:12:00Z,"));
+    for (format, text) in [
+        (ImportFormat::Uncg, off),
+        (ImportFormat::Avt, never_up),
+        (ImportFormat::Fta, down),
+        (ImportFormat::Sessions, sessions),
+    ] {
+        let said = site.refuses(format, text);
+        assert!(said.ends_with(":100001: more than 100000 workstations"), "{said}");
+    }
+}
+
 const STATES: &str = "ada,available,2026-01-05 08:00:00\nada,in-use,2026-01-05 09:00:00\n";
 
 #[test]

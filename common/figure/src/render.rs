@@ -1,7 +1,5 @@
 //! From a chart to bytes, and what can go wrong.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -74,8 +72,6 @@ pub enum FigureError {
     Shape { what: String, found: usize, expected: usize },
     #[error("there is no {what} {number}: expected 0 to less than {many}")]
     NoSuch { what: String, number: usize, many: usize },
-    #[error("cannot write {}", path.display())]
-    Write { path: PathBuf, source: io::Error },
 }
 
 /// A chart that can be laid out and painted.
@@ -89,25 +85,12 @@ pub trait Figure {
     /// Data that cannot be drawn, or a page too small or too large.
     fn scene(&self, size: Size) -> Result<Scene, FigureError>;
 
-    /// Draws into a file, in the format that its ending names.
+    /// Draws it, as the bytes of a file.
     ///
     /// # Errors
-    /// Those of [`Figure::scene`], another ending, or a file that cannot be written.
-    fn save(&self, path: &Path, size: Size) -> Result<(), FigureError> {
-        let bytes = self.scene(size)?.to_bytes(Format::of(path)?);
-        let failed = |source| FigureError::Write { path: path.to_owned(), source };
-        let mut file = BufWriter::new(File::create(path).map_err(failed)?);
-        file.write_all(&bytes).and_then(|()| file.flush()).map_err(failed)
-    }
-
-    /// Draws to a stream.
-    ///
-    /// # Errors
-    /// Those of [`Figure::scene`], or a stream that cannot be written.
-    fn write(&self, to: &mut dyn Write, format: Format, size: Size) -> Result<(), FigureError> {
-        let bytes = self.scene(size)?.to_bytes(format);
-        let failed = |source| FigureError::Write { path: "the output".into(), source };
-        to.write_all(&bytes).map_err(failed)
+    /// Those of [`Figure::scene`].
+    fn draw(&self, format: Format, size: Size) -> Result<Vec<u8>, FigureError> {
+        Ok(self.scene(size)?.to_bytes(format))
     }
 }
 

@@ -1,14 +1,37 @@
 //! A directory of real files as a [`Disk`].
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use gleaner_common::disk::Disk;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 
 use crate::atomic;
+
+/// Opens a file of our own to be read: no pipe, socket or device in its place, which
+/// would keep us waiting for ever.
+///
+/// # Errors
+/// It cannot be opened, or is no file.
+pub fn open(path: &Path) -> io::Result<File> {
+    open_with(OpenOptions::new().read(true), path)
+}
+
+/// The same, as these options say.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no file: expected one"))
+    }
+}
 
 /// The files of a directory, with these rights for what is made there.
 #[derive(Debug)]
@@ -30,7 +53,7 @@ impl Files {
 
     fn file(&mut self, name: &str) -> io::Result<&File> {
         if self.open.as_ref().is_none_or(|(open, _)| open != name) {
-            let file = OpenOptions::new().write(true).open(self.path(name))?;
+            let file = open_with(OpenOptions::new().write(true), &self.path(name))?;
             self.open = Some((name.to_owned(), file));
         }
         let Some((_, file)) = &self.open else { unreachable!("opened a line above") };
@@ -40,7 +63,12 @@ impl Files {
 
 impl Disk for Files {
     fn read(&mut self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        there(fs::read(self.path(name)))
+        let read = |mut file: File| {
+            let mut bytes = vec![];
+            file.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        there(open(&self.path(name)).and_then(read))
     }
 
     fn length(&mut self, name: &str) -> io::Result<Option<u64>> {
@@ -118,5 +146,26 @@ mod tests {
             assert_eq!((disk.length("a").unwrap(), disk.length("b").unwrap()), (Some(4), None));
             assert_eq!(disk.list().unwrap(), ["a"]);
         }
+    }
+
+    /// Whoever opened a pipe nobody writes to waited for ever.
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        let home = tempfile::tempdir().unwrap();
+        let pipe = home.path().join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        for path in [pipe.as_path(), Path::new("/dev/zero"), home.path()] {
+            let said = open(path).unwrap_err().to_string();
+            assert_eq!(said, "it is no file: expected one", "{}", path.display());
+        }
+        let mut files = Files::new(home.path(), atomic::PRIVATE);
+        assert!(files.read("pipe").is_err() && files.sync("pipe").is_err());
     }
 }

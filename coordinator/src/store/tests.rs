@@ -629,7 +629,7 @@ fn a_row_that_was_changed_stays_damaged_when_another_column_of_it_is_written() {
 
 #[test]
 fn a_database_that_was_emptied_beside_its_authority_is_not_made_anew() {
-    for left in [&b""[..], b"S", b"no database at all, and long"] {
+    for left in [&b""[..], b"S", b"no database at all, and long", b"SQLite format 3\0cut off"] {
         let dir = tempfile::tempdir().unwrap();
         gleaner_shell::identity::Authority::create(dir.path()).unwrap();
         fs::write(dir.path().join(FILE), left).unwrap();

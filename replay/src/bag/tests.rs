@@ -153,6 +153,8 @@ fn what_is_no_bag_is_refused() {
     assert_eq!(Bag::new("none", &[]), Err(BagError::Empty));
     assert_eq!(Bag::new("self", &[named(0)]), Err(BagError::BadParent { subtask: 0, parent: 0 }));
     assert_eq!(Bag::divided("nothing", s(9), s(0)), Err(BagError::Empty));
+    assert_eq!(Bag::divided("ages", Duration::MAX, s(300)), Err(BagError::TooLong));
+    assert_eq!(Bag::divided("fine", s(4_000_001), s(1)), Err(BagError::TooLarge));
     let endless = Subtask { work: Duration::MAX, parent: None };
     assert_eq!(Bag::new("endless", &[endless]), Err(BagError::TooLong));
 }

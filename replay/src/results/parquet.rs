@@ -1,12 +1,12 @@
 //! Results as Parquet: texts with a dictionary, 64-bit integers, and the
 //! slowdown as a double that is missing where there is none.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use gleaner_collector::export::parquet::{begin_file, into_io};
+use gleaner_shell::disk;
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
@@ -103,7 +103,7 @@ pub(crate) fn read_rows(
     legend: &mut Legend,
     mut take: impl FnMut(&Legend, &[Row]) -> io::Result<()>,
 ) -> io::Result<()> {
-    let reader = SerializedFileReader::new(File::open(path)?).map_err(into_io)?;
+    let reader = SerializedFileReader::new(disk::open(path)?).map_err(into_io)?;
     let columns = reader.metadata().file_metadata().schema_descr();
     let names = Label::ALL.iter().map(|label| label.name());
     let names = names.chain(Measure::ALL.iter().map(|measure| measure.name())).chain([SLOWDOWN]);
@@ -124,7 +124,7 @@ pub(crate) fn read_rows(
 /// # Errors
 /// A file that is not there, not whole, or not one of ours.
 pub(super) fn count_rows(path: &Path) -> io::Result<u64> {
-    let reader = SerializedFileReader::new(File::open(path)?).map_err(into_io)?;
+    let reader = SerializedFileReader::new(disk::open(path)?).map_err(into_io)?;
     u64::try_from(reader.metadata().file_metadata().num_rows()).map_err(io::Error::other)
 }
 
@@ -204,7 +204,7 @@ mod tests {
     fn what_was_written_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("results.parquet");
-        let mut writer = ParquetResults::begin(File::create(&path).unwrap()).unwrap();
+        let mut writer = ParquetResults::begin(std::fs::File::create(&path).unwrap()).unwrap();
         writer.add(&legend(), &rows()).unwrap();
         writer.add(&legend(), &rows()[..3]).unwrap();
         writer.finish().unwrap();

@@ -1,12 +1,12 @@
 //! Results whose columns are not those of executions: named columns of texts,
 //! whole numbers and real ones, as Parquet and as CSV.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use gleaner_collector::export::parquet::{begin_file, into_io};
+use gleaner_shell::disk;
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
@@ -118,7 +118,7 @@ impl Table {
         path: &Path,
         mut take: impl FnMut(Self) -> io::Result<()>,
     ) -> io::Result<()> {
-        let reader = SerializedFileReader::new(File::open(path)?).map_err(into_io)?;
+        let reader = SerializedFileReader::new(disk::open(path)?).map_err(into_io)?;
         for group in 0..reader.num_row_groups() {
             let group = reader.get_row_group(group).map_err(into_io)?;
             take(Self::read_group(&*group).map_err(into_io)?)?;

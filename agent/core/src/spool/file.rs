@@ -81,6 +81,11 @@ impl Contents {
     }
 
     fn record(&mut self, record: UsageRecord) {
+        // A life that is new and begins later than with its first number: what was damaged
+        // is what it began with, and its own gap shows.
+        if record.sequence > 1 && self.books.iter().all(|book| book.life != record.life) {
+            self.suspect = None;
+        }
         self.settle(Some(record.life));
         self.last = Some(record.life);
         let book = self.book(record.life, record.boot);

@@ -205,6 +205,36 @@ fn a_flipped_bit_in_what_waits_costs_one_record_and_leaves_its_gap() {
     }
 }
 
+/// The life before it was said to miss a record, too.
+#[test]
+fn a_flipped_bit_in_a_lifes_first_record_costs_no_other_life_a_number() {
+    let (mut disk, _) = spool_of(2);
+    let mut spool = open(&mut disk, 2);
+    let (start, mut ends) = (spool.length, vec![]);
+    for _ in 0..2 {
+        append(&mut disk, &mut spool, 1);
+        ends.push(spool.length);
+    }
+    let whole = disk.read(FILE).unwrap().unwrap();
+    let given_with = |byte: u64| {
+        let mut bytes = whole.clone();
+        bytes[usize::try_from(byte).unwrap()] ^= 0x10;
+        let mut disk = SimulatedDisk::new(2);
+        disk.replace(FILE, &bytes).unwrap();
+        let (spool, notes) = Spool::open(&mut disk, life(3), BOOT).unwrap();
+        assert!(matches!(notes[..], [Note::Damaged { .. }]), "byte {byte}: {notes:?}");
+        spool.lives().iter().map(|life| life.given).collect::<Vec<_>>()
+    };
+    for byte in start..ends[0] {
+        assert_eq!(
+            given_with(byte),
+            [2, 2, 0],
+            "byte {byte}: the second life's gap shows by itself"
+        );
+    }
+    assert_eq!(given_with(start - 1), [2, 2, 0], "the last number of the first life is known");
+}
+
 #[test]
 fn a_cut_anywhere_leaves_what_was_whole() {
     let (mut disk, _) = spool_of(3);

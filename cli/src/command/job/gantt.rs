@@ -68,7 +68,7 @@ pub(super) async fn draw(
     let attempts = all_attempts(client, job, rows).await?;
     let now = job.ended.unwrap_or_else(|| gleaner_shell::clock::Clock.wall());
     let figure = gantt(job, attempts, now).ok_or_else(|| has_not_run(job))?;
-    figure.save(to, figure.natural_size())?;
+    output::figure(to, &figure, figure.natural_size())?;
     output::say(&format!("{} shows who ran where", to.display()));
     Ok(())
 }

@@ -117,7 +117,7 @@ fn draw(
         execution.moves
     );
     let figure = gantt(&title, lab, observed, name);
-    figure.save(path, figure.natural_size())?;
+    output::figure(path, &figure, figure.natural_size())?;
     output::say(&format!("{} shows who ran where", path.display()));
     Ok(())
 }

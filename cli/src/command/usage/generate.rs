@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use gleaner_collector::generate::{Form, GeneratorPlan, OwnerModel, generate_into, generate_table};
 use gleaner_collector::load::{LoadOptions, timelines};
 use gleaner_collector::usage::ExportFormat;
+use gleaner_collector::wall::system_zone;
 use gleaner_common::time::WallTime;
 use gleaner_shell::text;
 use jiff::tz::TimeZone;
@@ -72,7 +73,7 @@ pub(super) fn zone(text: &str) -> Result<TimeZone, ParseValueError> {
 }
 
 pub(super) fn run(args: &GenerateArgs) -> Result<Verdict> {
-    let zone = args.zone.clone().unwrap_or_else(TimeZone::system);
+    let zone = args.zone.clone().unwrap_or_else(system_zone);
     let model = model(args, &zone)?;
     if args.print_model {
         output::bytes(model.to_toml().as_bytes())?;

@@ -51,7 +51,7 @@ pub(super) fn run(args: PlotArgs) -> Result<Verdict> {
     args.out.as_deref().map(Format::of).transpose()?;
     let options = PlotOptions {
         names: args.workstations,
-        span: args.span.span(),
+        span: args.span.span()?,
         readings: args.reading.readings()?,
         zone: args.zone,
     };
@@ -60,12 +60,10 @@ pub(super) fn run(args: PlotArgs) -> Result<Verdict> {
     output::notes(&drawn.notes);
     let size = args.size.unwrap_or_else(|| drawn.figure.natural_size());
     if let Some(path) = &args.out {
-        drawn.figure.save(path, size)?;
+        output::figure(path, drawn.figure.as_ref(), size)?;
         output::say(&format!("{} is written", path.display()));
     } else {
-        let mut svg = vec![];
-        drawn.figure.write(&mut svg, Format::Svg, size).context("cannot draw")?;
-        output::bytes(&svg)?;
+        output::bytes(&drawn.figure.draw(Format::Svg, size).context("cannot draw")?)?;
     }
     Ok(Verdict::Yes)
 }

@@ -1,10 +1,11 @@
 //! `glean usage report`: one page for whoever pays for the workstations.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use gleaner_collector::plot::{PageFigures, PlotOptions, Price, page};
+use gleaner_shell::atomic::{self, PUBLIC};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
@@ -79,7 +80,7 @@ pub(super) fn run(args: ReportArgs) -> Result<Verdict> {
     let price = args.price();
     let options = PlotOptions {
         names: args.workstations,
-        span: args.span.span(),
+        span: args.span.span()?,
         readings: args.reading.readings()?,
         zone: args.zone,
     };
@@ -89,14 +90,10 @@ pub(super) fn run(args: ReportArgs) -> Result<Verdict> {
     let dir = &args.out.out;
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let written = Written { html: dir.join(HTML), pdf: dir.join(PDF), figures: page.figures };
-    write(&written.html, page.sheet.html().as_bytes())?;
-    write(&written.pdf, &page.sheet.pdf())?;
+    atomic::replace(&written.html, page.sheet.html().as_bytes(), PUBLIC)?;
+    atomic::replace(&written.pdf, &page.sheet.pdf(), PUBLIC)?;
     output::told(args.json, &written, || {
         format!("{} and {} are written", written.html.display(), written.pdf.display())
     })?;
     Ok(Verdict::Yes)
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }

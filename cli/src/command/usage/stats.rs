@@ -56,7 +56,7 @@ pub(super) fn stats(args: StatsArgs) -> Result<Verdict> {
     let data = args.usage.directory()?;
     let options = StatsOptions {
         names: args.workstations,
-        span: args.span.span(),
+        span: args.span.span()?,
         readings: args.reading.readings()?,
         zone: args.zone,
     };

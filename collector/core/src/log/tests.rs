@@ -3,6 +3,7 @@ use gleaner_common::usage::Cause;
 use proptest::prelude::*;
 
 use super::*;
+use crate::kept::KeptLog;
 use crate::samples::{name, record};
 use crate::segment::{Entry, HeaderError};
 
@@ -177,6 +178,37 @@ fn damage_in_a_full_segment_is_told_also_by_its_summary() {
     for _ in 0..2 {
         assert_eq!(open(&mut disk).1, found);
     }
+}
+
+/// The segments that are looked through, and what is told of them.
+fn look(log: &mut KeptLog, disk: &mut SimulatedDisk) -> (usize, Vec<Damage>) {
+    let mut looked = 0;
+    while log.look(disk).unwrap() {
+        looked += 1;
+    }
+    (looked, log.take_damage())
+}
+
+#[test]
+fn a_bit_that_turns_over_in_any_segment_is_told_once_and_its_record_may_come_again() {
+    let mut disk = log_of(100, 1_000);
+    let count = segments(&mut disk).len();
+    let mut log = KeptLog::open(&mut disk, Path::new("/data/ada"), &name("ada")).unwrap();
+    assert_eq!(look(&mut log, &mut disk), (count, vec![]));
+    let start = encode_header(&name("ada")).len();
+    for (number, sequence) in [(segments(&mut disk)[count - 1], 100), (1, 1)] {
+        let mut bytes = segment(&mut disk, number);
+        let at = if number == 1 { start + 20 } else { bytes.len() - 20 };
+        bytes[at] ^= 0x10;
+        disk.replace(&file_name(number), &bytes).unwrap();
+        let (looked, told) = look(&mut log, &mut disk);
+        assert_eq!((looked, told.len()), (count, 1), "segment {number}");
+        assert_eq!(look(&mut log, &mut disk), (count, vec![]), "it is known");
+        let again = record(sequence, sequence, Cause::Tty);
+        let arrived = crate::kept::Arrived { lives: &[], records: &[again] };
+        assert_eq!(log.take_in(&mut disk, [arrived]).unwrap()[0].new, 1, "{sequence}");
+    }
+    assert_eq!(open(&mut disk).1.len(), 1, "and the summary says so at the next start");
 }
 
 #[test]

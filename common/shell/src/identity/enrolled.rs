@@ -24,6 +24,7 @@ use super::validity::validity_of;
 use super::{Fingerprint, fingerprint};
 use crate::atomic::{self, PRIVATE, PUBLIC, ReplaceError};
 use crate::config::{self, ConfigError};
+use crate::text;
 
 const KEY_FILE: &str = "key.pem";
 pub(crate) const NEXT_KEY_FILE: &str = "key.next.pem";
@@ -77,10 +78,14 @@ impl Identity {
     /// [`IdentityError::NotEnrolled`] where there is none; otherwise files
     /// that are missing or do not read, or do not belong together.
     pub fn load(dir: &Path) -> Result<Self, IdentityError> {
-        let sheet: Sheet = config::load(&dir.join(SHEET_FILE)).map_err(|error| match error {
-            ConfigError::Missing { .. } => IdentityError::NotEnrolled { dir: dir.to_owned() },
-            other @ (ConfigError::Unreadable { .. } | ConfigError::Invalid { .. }) => other.into(),
-        })?;
+        let path = dir.join(SHEET_FILE);
+        let sheet = match text::read_own(&path) {
+            Ok(text) => config::parse(&path, &text)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(IdentityError::NotEnrolled { dir: dir.to_owned() });
+            }
+            Err(why) => return Err(IdentityError::Unreadable { path, why }),
+        };
         let (key, certificate) = read_pair(dir)?;
         let authority = read_der(&dir.join(AUTHORITY_FILE))?;
         let Sheet { role, name, coordinator } = sheet;
@@ -268,8 +273,7 @@ fn read_der(path: &Path) -> Result<Vec<u8>, IdentityError> {
 }
 
 fn read_text(path: &Path) -> Result<String, IdentityError> {
-    std::fs::read_to_string(path)
-        .map_err(|why| IdentityError::Unreadable { path: path.to_owned(), why })
+    text::read_own(path).map_err(|why| IdentityError::Unreadable { path: path.to_owned(), why })
 }
 
 /// The public key in a certificate; `None` if that is not one.

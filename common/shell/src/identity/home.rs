@@ -20,6 +20,7 @@ use gleaner_common::id::MachineId;
 use serde::{Deserialize, Serialize};
 
 use crate::atomic::{self, PRIVATE, ReplaceError};
+use crate::text;
 
 /// Beside the identity's own files.
 const HOME_FILE: &str = "machine.toml";
@@ -60,7 +61,7 @@ impl Home {
     /// The machine that an identity in a directory was made on; `None` if that was
     /// not written down.
     pub fn noted(dir: &Path) -> Option<Self> {
-        toml::from_str(&fs::read_to_string(dir.join(HOME_FILE)).ok()?).ok()
+        toml::from_str(&text::read_own(&dir.join(HOME_FILE)).ok()?).ok()
     }
 
     /// Writes down that the identity in a directory is this machine's.

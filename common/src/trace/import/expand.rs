@@ -16,6 +16,36 @@ pub(super) struct Recording {
     pub(super) files: Vec<String>,
 }
 
+/// How much of a recording is held: no more than may come of it, also if nothing does.
+#[derive(Default)]
+pub(super) struct Held(usize);
+
+impl Held {
+    /// Takes in what one more line of a rank says.
+    pub(super) fn push(
+        &mut self,
+        script: &mut Script,
+        line: u32,
+        action: Action,
+    ) -> Result<(), RefusedLine> {
+        let arguments = if let Action::Collective(it) = &action { it.arguments.len() } else { 0 };
+        self.0 += 1 + arguments;
+        if self.0 > OPERATIONS_MAX {
+            return Err(RefusedLine::TooManyOperations);
+        }
+        script.push((line, action));
+        Ok(())
+    }
+}
+
+/// Notes how large a group is said to be, and where. Of two sizes one is wrong: more than
+/// the first of each need not be known.
+pub(super) fn note_size<T>(sizes: &mut Vec<(u64, T)>, size: u64, at: impl FnOnce() -> T) {
+    if sizes.len() < 2 && sizes.iter().all(|(known, _)| *known != size) {
+        sizes.push((size, at()));
+    }
+}
+
 /// One rank's operations, each with the line that it came from.
 #[derive(Default)]
 pub(super) struct Writer {
@@ -147,5 +177,23 @@ impl Player {
         if let Request::Receive { from, tag } = request {
             self.out.receive(from, tag);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Collective, CollectiveKind};
+    use super::*;
+
+    #[test]
+    fn a_recording_is_bounded_also_by_what_no_operation_comes_of() {
+        let (mut held, mut script) = (Held(OPERATIONS_MAX - 12), vec![]);
+        held.push(&mut script, 1, Action::WaitAll).unwrap();
+        let kind = CollectiveKind::Barrier;
+        let collective =
+            Collective { kind, arguments: vec![0.0; 10], unit: 1, nanos_per_flop: 0.0 };
+        held.push(&mut script, 2, Action::Collective(Box::new(collective))).unwrap();
+        let refused = held.push(&mut script, 3, Action::WaitAll).unwrap_err();
+        assert_eq!((refused, script.len()), (RefusedLine::TooManyOperations, 2));
     }
 }

@@ -12,7 +12,7 @@ use crate::plain::quoted;
 
 use super::super::input::{LineReader, ReadTraceError, RefusedLine, whole};
 use super::super::{COLLECTIVE_TAGS, Lined, RANKS_MAX};
-use super::expand::{Recording, Script, expand};
+use super::expand::{Held, Recording, Script, expand, note_size};
 use super::{Action, Collective, CollectiveKind, ImportOptions};
 
 const CALLS: &str = "MPI_Init, MPI_Finalize, MPI_Comm_size, MPI_Comm_rank, MPI_Send, MPI_Recv, \
@@ -28,7 +28,7 @@ pub fn read(input: impl Read, options: &ImportOptions) -> Result<Lined, ReadTrac
     let input = unpacked(input).map_err(ReadTraceError::Read)?;
     let mut archive = tar::Archive::new(input);
     let mut ranks: Vec<Option<(String, Script)>> = vec![];
-    let mut sizes = vec![];
+    let (mut sizes, mut held) = (vec![], Held::default());
     // As they stand: a long name in an entry of its own would be held whole.
     for entry in archive.entries().map_err(ReadTraceError::Read)?.raw(true) {
         let entry = entry.map_err(ReadTraceError::Read)?;
@@ -40,7 +40,7 @@ pub fn read(input: impl Read, options: &ImportOptions) -> Result<Lined, ReadTrac
         let rank = rank_of(&file).ok_or_else(|| {
             ReadTraceError::Archive(format!("`{file}` is of no rank: expected {FILES}"))
         })?;
-        let script = read_rank(entry, &file, rank, &mut sizes)?;
+        let script = read_rank(entry, &file, rank, (&mut sizes, &mut held))?;
         if ranks.len() <= rank as usize {
             ranks.resize_with(rank as usize + 1, || None);
         }
@@ -60,9 +60,9 @@ pub fn read(input: impl Read, options: &ImportOptions) -> Result<Lined, ReadTrac
         recording.ranks.push(script);
     }
     let expected = recording.ranks.len() as u64;
-    match sizes.into_iter().find(|(_, _, size)| *size != expected) {
+    match sizes.into_iter().find(|(size, _)| *size != expected) {
         None => expand(options.name.clone(), recording),
-        Some((file, line, size)) => {
+        Some((size, (file, line))) => {
             let what = format!("a group of {size} ranks: expected {expected}, all there are");
             Err(ReadTraceError::Line { file, line, what: RefusedLine::Meaning(what) })
         }
@@ -77,13 +77,13 @@ fn rank_of(file: &str) -> Option<u32> {
 }
 
 /// The sizes of groups, each with where it was said.
-type Sizes = Vec<(String, u32, u64)>;
+type Sizes = Vec<(u64, (String, u32))>;
 
 fn read_rank(
     entry: impl Read,
     file: &str,
     rank: u32,
-    sizes: &mut Sizes,
+    (sizes, held): (&mut Sizes, &mut Held),
 ) -> Result<Script, ReadTraceError> {
     let mut lines = LineReader::new(BufReader::new(entry), file.to_owned());
     let mut script = vec![];
@@ -94,13 +94,12 @@ fn read_rank(
         let taken = call.times(ended).and_then(|(nanos, end)| {
             ended = Some(end);
             if nanos > 0 {
-                script.push((line, Action::Compute { nanos }));
+                held.push(&mut script, line, Action::Compute { nanos })?;
             }
             if let Some(size) = call.group(rank)? {
-                sizes.push((file.to_owned(), line, size));
+                note_size(sizes, size, || (file.to_owned(), line));
             }
-            script.extend(call.meaning()?.map(|meaning| (line, meaning)));
-            Ok(())
+            call.meaning()?.map_or(Ok(()), |meaning| held.push(&mut script, line, meaning))
         });
         taken.map_err(|what| lines.refuse(what))?;
     }

@@ -14,7 +14,7 @@ use crate::plain::quoted;
 use super::super::input::{LineReader, ReadTraceError, RefusedLine, whole};
 use super::super::{COLLECTIVE_TAGS, Lined, RANKS_MAX};
 use super::collective::nanos;
-use super::expand::{Recording, expand};
+use super::expand::{Held, Recording, expand, note_size};
 use super::{Action, Collective, CollectiveKind, ImportOptions};
 
 const NANOS_PER_S: f64 = 1e9;
@@ -45,6 +45,7 @@ pub fn read(input: impl Read, options: &ImportOptions) -> Result<Lined, ReadTrac
     let mut lines = LineReader::new(input, String::new());
     let nanos_per_flop = NANOS_PER_S / options.flops_per_s;
     let mut recording = Recording::default();
+    let mut held = Held::default();
     let mut units: Vec<u64> = vec![];
     let mut sizes = vec![];
     while let Some((line, text)) = lines.next()? {
@@ -55,14 +56,14 @@ pub fn read(input: impl Read, options: &ImportOptions) -> Result<Lined, ReadTrac
                 units.resize(rank + 1, if action.older { 1 } else { DOUBLE_BYTES });
             }
             if action.is("comm_size") {
-                sizes.push((line, action.number(0, "a number of ranks")?));
+                let size = action.number(0, "a number of ranks")?;
+                note_size(&mut sizes, size, || line);
             }
             if action.is("init") {
                 units[rank] = action.first_unit();
             }
             let meaning = action.meaning(units[rank], nanos_per_flop)?;
-            recording.ranks[rank].extend(meaning.map(|meaning| (line, meaning)));
-            Ok(())
+            meaning.map_or(Ok(()), |it| held.push(&mut recording.ranks[rank], line, it))
         });
         taken.map_err(|what| lines.refuse(what))?;
     }
@@ -71,7 +72,7 @@ pub fn read(input: impl Read, options: &ImportOptions) -> Result<Lined, ReadTrac
 }
 
 /// All ranks are there, and every collective is of all of them.
-fn check_sizes(recording: &Recording, sizes: &[(u32, u64)]) -> Result<(), ReadTraceError> {
+fn check_sizes(recording: &Recording, sizes: &[(u64, u32)]) -> Result<(), ReadTraceError> {
     let ranks = recording.ranks.len();
     if ranks == 0 {
         return Err(ReadTraceError::Empty("lines such as `0 compute 1000`"));
@@ -81,7 +82,7 @@ fn check_sizes(recording: &Recording, sizes: &[(u32, u64)]) -> Result<(), ReadTr
         line,
         what: RefusedLine::Meaning(what),
     };
-    if let Some((line, size)) = sizes.iter().find(|(_, size)| *size != ranks as u64) {
+    if let Some((size, line)) = sizes.iter().find(|(size, _)| *size != ranks as u64) {
         let what = format!("a group of {size} ranks: expected {ranks}, all that the trace has");
         return Err(refuse(*line, what));
     }

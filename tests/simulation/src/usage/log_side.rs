@@ -49,8 +49,15 @@ impl LogSide {
             let directory = Path::new(self.name.as_str());
             let opened = KeptLog::open(&mut self.disk, directory, &self.name);
             self.log = opened.ok().map(|log| log.with_segment_bytes_max(self.segment_bytes_max));
+            self.looks_through();
         }
         self.told += self.log.as_mut().map_or(0, |log| log.take_damage().len());
+    }
+
+    /// As a collector does at its start, and once a day.
+    fn looks_through(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        while log.look(&mut self.disk).unwrap_or(false) {}
     }
 
     /// What a failed sync left can be read and is not on the disk: a process that dies
@@ -159,7 +166,7 @@ impl LogSide {
     pub(crate) fn judge(&mut self, agent: &AgentSide) -> UsageOutcome {
         let mut places = BTreeMap::new();
         let mut lives: BTreeMap<SpoolLife, BTreeMap<u64, u64>> = BTreeMap::new();
-        let damaged = self.read(|record| {
+        self.read(|record| {
             let (token, life) = (token(record.numbered.reason), record.life);
             let number = record.numbered.sequence;
             let twice = places.insert(token, (life, number));
@@ -168,7 +175,7 @@ impl LogSide {
             let before = lives.entry(life).or_default().insert(number, token);
             holds!(UsageSequence, before.is_none(), "{number} of {life} is of two records");
         });
-        let (flips, told) = (self.flips + agent.flips, self.told + agent.told + damaged);
+        let (flips, told) = (self.flips + agent.flips, self.told + agent.told);
         let kept: BTreeSet<u64> = places.into_keys().collect();
         let absent: Vec<_> = agent.saved.difference(&kept).copied().collect();
         let missing: Vec<_> = absent.iter().filter(|it| !agent.excused.contains(it)).collect();
@@ -191,9 +198,8 @@ impl LogSide {
         }
     }
 
-    /// Gives each record of the log; returns how many stretches are damaged.
-    fn read(&mut self, mut each: impl FnMut(&RecordView<'_>)) -> usize {
-        let mut damaged = 0;
+    /// Gives each record of the log.
+    fn read(&mut self, mut each: impl FnMut(&RecordView<'_>)) {
         let names = self.disk.list().unwrap_or_default();
         for number in segments_of(names.iter().map(String::as_str)) {
             let name = file_name(number);
@@ -201,14 +207,11 @@ impl LogSide {
             let segment = Segment::of(Path::new(&name), bytes, &self.name)
                 .unwrap_or_else(|error| panic!("{error}"));
             for entry in segment.entries() {
-                match entry {
-                    Ok(Entry::Record(record)) => each(&record),
-                    Ok(Entry::Given(_)) => {}
-                    Err(_) => damaged += 1,
+                if let Ok(Entry::Record(record)) = entry {
+                    each(&record);
                 }
             }
         }
-        damaged
     }
 }
 
