@@ -132,11 +132,10 @@ impl Store {
             }
         }
         let Some(name) = self.unlooked.pop() else { return false };
-        let more = self.look_at(&name).unwrap_or_else(|error| {
+        if let Err(error) = self.look_at(&name) {
             tracing::warn!(workstation = %name, "{}", spoken(&error));
-            false
-        });
-        if more {
+        }
+        if self.logs.get(&name).is_some_and(|log| log.log.has_more_to_look_through()) {
             self.unlooked.push(name);
         } else if self.logs.get(&name).is_some_and(|log| log.is_only_read) {
             self.logs.remove(&name);
@@ -144,14 +143,14 @@ impl Store {
         !self.unlooked.is_empty()
     }
 
-    fn look_at(&mut self, name: &WorkstationName) -> Result<bool, OpenLogError> {
+    fn look_at(&mut self, name: &WorkstationName) -> Result<(), OpenLogError> {
         let LogFiles { files, log, .. } = match self.logs.entry(name.clone()) {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(closed) => closed.insert(LogFiles::open(&self.data, name)?),
         };
-        let more = log.look(files);
+        let done = log.look(files);
         tell_damage(name, log);
-        more
+        done
     }
 }
 

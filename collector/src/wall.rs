@@ -22,10 +22,12 @@ pub fn spoken_time(at: WallTime) -> String {
 }
 
 /// A time with its offset from UTC, as RFC 3339 has it; `None` if it is none, lies
-/// centuries away or in a leap second, or if its offset is a day or more.
+/// centuries away or in a leap second, if it names a zone, which may say otherwise, or if
+/// its offset is a day or more.
 pub fn read_time(text: &str) -> Option<WallTime> {
-    let offset = Pieces::parse(text).ok()?.to_numeric_offset()?;
-    if offset.seconds().abs() > OFFSET_S_MAX || is_leap_second(text) {
+    let pieces = Pieces::parse(text).ok()?;
+    let offset = pieces.to_numeric_offset()?;
+    if offset.seconds().abs() > OFFSET_S_MAX || is_leap_second(text) || text.contains('[') {
         return None;
     }
     let at: Timestamp = text.parse().ok()?;
@@ -73,6 +75,7 @@ mod tests {
             "2016-12-31 23:59:60.5+00:00",
             "20161231T235960Z",
             "2016-12-31T23:59:59",
+            "2026-01-05T09:00:00Z[America/New_York]",
             "9999-12-31T23:59:59Z",
             "60",
         ] {

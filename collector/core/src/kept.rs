@@ -83,22 +83,27 @@ impl KeptLog {
 
     /// Reads the next of the segments again, because neither the index nor a summary shows
     /// what was damaged since it was written. What is new of that is then told, and does
-    /// not count as kept any more. False behind the last one: the next is the first.
+    /// not count as kept any more.
     ///
     /// # Errors
     /// It cannot be read, or what is damaged cannot be forgotten: the next call goes on
     /// behind it.
-    pub fn look(&mut self, disk: &mut dyn Disk) -> Result<bool, OpenLogError> {
+    pub fn look(&mut self, disk: &mut dyn Disk) -> Result<(), OpenLogError> {
+        let behind = std::mem::take(&mut self.looked_through);
         self.mend(disk)?;
-        let next = self.log.segment_behind(disk, self.looked_through)?;
-        self.looked_through = next.unwrap_or(0);
-        let Some(next) = next else { return Ok(false) };
+        let Some(next) = self.log.segment_behind(disk, behind)? else { return Ok(()) };
+        self.looked_through = next;
         let found = self.log.look(disk, next)?;
         if found.iter().any(|damage| !self.known.contains(damage)) {
             self.failed = true;
             self.mend(disk)?;
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Was the last of the segments not looked through yet? The next call begins anew else.
+    pub fn has_more_to_look_through(&self) -> bool {
+        self.looked_through > 0
     }
 
     fn write<'a>(

@@ -183,7 +183,11 @@ fn damage_in_a_full_segment_is_told_also_by_its_summary() {
 /// The segments that are looked through, and what is told of them.
 fn look(log: &mut KeptLog, disk: &mut SimulatedDisk) -> (usize, Vec<Damage>) {
     let mut looked = 0;
-    while log.look(disk).unwrap() {
+    loop {
+        log.look(disk).unwrap();
+        if !log.has_more_to_look_through() {
+            break;
+        }
         looked += 1;
     }
     (looked, log.take_damage())

@@ -57,7 +57,7 @@ impl LogSide {
     /// As a collector does at its start, and once a day.
     fn looks_through(&mut self) {
         let Some(log) = &mut self.log else { return };
-        while log.look(&mut self.disk).unwrap_or(false) {}
+        while log.look(&mut self.disk).is_ok() && log.has_more_to_look_through() {}
     }
 
     /// What a failed sync left can be read and is not on the disk: a process that dies
