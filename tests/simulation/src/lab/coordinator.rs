@@ -56,6 +56,13 @@ impl Lab {
         self.take_step(step);
     }
 
+    pub(super) fn coordinator_wakes(&mut self) {
+        let (own, wall) = (self.clock.reads(self.now), self.wall());
+        let step = self.core.as_mut().expect("it has a deadline").wake(own, wall);
+        self.check_gives_up(&step);
+        self.take_step(step);
+    }
+
     /// What the core has just decided is as it may be.
     pub(super) fn check_step(&mut self, step: &Step) {
         let core = self.core.as_ref().expect("somebody made this step");
@@ -173,6 +180,7 @@ impl Lab {
         self.wires.clear();
         self.welcomed.clear();
         self.plan(away, Happening::CoordinatorStarts);
+        self.halted.take().into_iter().for_each(|halt| self.plan_all(halt.held));
     }
 
     fn carry_out(&mut self, effect: Effect) {

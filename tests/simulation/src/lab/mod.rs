@@ -77,6 +77,7 @@ use self::place::KeeperWork;
 use self::rank::Image;
 use self::router::Said;
 pub use self::setting::{Setting, Troubles};
+use self::stops::Halt;
 use self::store::Store;
 use self::troubles::Chances;
 pub use self::troubles::Trouble;
@@ -107,7 +108,8 @@ pub(crate) enum Happening {
         what: Local,
     },
     AgentStarts(u32),
-    Undrained(u32),
+    /// An admin empties a workstation, or takes it up again.
+    Drains(u32, bool),
     /// A copy of a machine is switched off.
     TwinGoes(u32),
     OwnerLeaves(u32),
@@ -119,6 +121,7 @@ pub(crate) enum Happening {
     Watches(u32, u64),
     Vouches(u32, u64),
     CoordinatorStarts,
+    CoordinatorContinues,
     /// In this life of the coordinator.
     Commit(u64),
     Submit,
@@ -211,6 +214,10 @@ pub struct Lab {
     wires: BTreeMap<Link, Wire>,
     serials: u64,
     core: Option<Core>,
+    /// Its process stands still.
+    halted: Option<Halt>,
+    /// When it went on last, and how long it had stood still.
+    went_on: (Moment, Duration),
     /// The coordinator's lives are counted.
     life: u64,
     store: Store,
@@ -296,6 +303,8 @@ impl Lab {
             wires: BTreeMap::new(),
             serials: 0,
             core: None,
+            halted: None,
+            went_on: (Moment::ZERO, Duration::ZERO),
             life: 0,
             store,
             pending: VecDeque::new(),
@@ -424,7 +433,7 @@ impl Lab {
     }
 
     fn core_deadline(&self) -> Option<Moment> {
-        let deadline = self.core.as_ref()?.deadline()?;
+        let deadline = self.core.as_ref().filter(|_| self.halted.is_none())?.deadline()?;
         Some(self.clock.when(deadline))
     }
 
@@ -444,9 +453,7 @@ impl Lab {
             None => {}
         }
         if self.core_deadline().is_some_and(|at| at <= now) {
-            let (own, wall) = (self.clock.reads(now), self.wall());
-            let step = self.core.as_mut().expect("it has a deadline").wake(own, wall);
-            return self.take_step(step);
+            return self.coordinator_wakes();
         }
         if let Some(happening) = self.agenda.take_due(now) {
             if self.setting.trace {
@@ -457,6 +464,7 @@ impl Lab {
     }
 
     fn happen(&mut self, happening: Happening) {
+        let Some(happening) = self.coordinator_hears(happening) else { return };
         match happening {
             Happening::Heard(from, _) if !self.wires.contains_key(&from) => {}
             Happening::Heard(from, AgentFrame::Relay { to, bytes }) => {
@@ -513,7 +521,7 @@ impl Lab {
                 }
             }
             Happening::TwinGoes(id) => self.twin_goes(id as usize - 1),
-            Happening::Undrained(id) => self.drains_workstation(id, false),
+            Happening::Drains(id, drained) => self.drains_workstation(id, drained),
             Happening::OwnerLeaves(id) => {
                 self.hosts[id as usize - 1].owner_here = false;
                 self.resume(id as usize - 1);
@@ -531,6 +539,7 @@ impl Lab {
             Happening::Watches(id, life) => self.watches(id, life),
             Happening::Vouches(id, life) => self.vouches(id, life),
             Happening::CoordinatorStarts => self.coordinator_starts(),
+            Happening::CoordinatorContinues => self.coordinator_continues(),
             Happening::Commit(life) if life == self.life => self.commit(),
             Happening::Submit => self.submit(),
             Happening::Cancel => self.cancel(),

@@ -60,10 +60,12 @@ pub enum Trouble {
     Restored,
     /// A machine's image is cloned, identity and all: the copy is there for a while.
     Twin,
+    /// The coordinator's process stops and continues.
+    CoordinatorStop,
 }
 
 impl Trouble {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Cut,
         Self::Corruption,
         Self::Silence,
@@ -87,6 +89,7 @@ impl Trouble {
         Self::CollectorCut,
         Self::Restored,
         Self::Twin,
+        Self::CoordinatorStop,
     ];
 
     pub fn name(self) -> &'static str {
@@ -114,6 +117,7 @@ impl Trouble {
             Self::CollectorCut => "collector-cut",
             Self::Restored => "restored",
             Self::Twin => "twin",
+            Self::CoordinatorStop => "coordinator-stop",
         }
     }
 }
@@ -242,11 +246,16 @@ impl Lab {
             }
             Trouble::Drain => {
                 let id = self.hosts[index].id;
-                self.drains_workstation(id, true);
-                self.plan(up_to(20.0), Happening::Undrained(id));
+                self.happen(Happening::Drains(id, true));
+                self.plan(up_to(20.0), Happening::Drains(id, false));
             }
             Trouble::Restored => self.store_goes_back(long, which),
             Trouble::Twin => self.twin_comes(index, which, up_to(300.0)),
+            Trouble::CoordinatorStop => {
+                let leases = self.setting.config.lease.as_secs_f64() * 3.0;
+                let longest = [0.5, 3.0, leases, 90.0][host % 4];
+                self.coordinator_stops(up_to(longest), which);
+            }
             Trouble::DiskFull => {
                 let free = up_to(1_000.0).as_secs().saturating_sub(500);
                 self.disk_is_full(disk, free, up_to(300.0));
@@ -360,6 +369,7 @@ impl Lab {
         self.calm = true;
         self.commits_from = self.now;
         self.usage_becomes_calm();
+        self.plan(Duration::ZERO, Happening::CoordinatorContinues);
         for index in 0..self.hosts.len() {
             self.hosts[index].owner_here = false;
             self.hosts[index].ways.heal(self.now);
@@ -369,7 +379,7 @@ impl Lab {
             self.plan(Duration::ZERO, Happening::Awakes(id));
             self.plan(Duration::ZERO, Happening::AgentStarts(id));
             if id <= self.setting.hosts {
-                self.plan(Duration::ZERO, Happening::Undrained(id));
+                self.plan(Duration::ZERO, Happening::Drains(id, false));
             }
         }
     }
