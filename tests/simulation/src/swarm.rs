@@ -77,6 +77,7 @@ pub fn draw(seed: u64, changes: &Changes) -> Setting {
     later(&mut SmallRng::seed_from_u64(seed ^ 0x5EED_0001_A7E4), &mut setting);
     setting.newcomers = newcomers(seed);
     changes_sizes(seed, &mut setting);
+    latest(&mut SmallRng::seed_from_u64(seed ^ 0x5EED_0004_1A7E), &mut setting);
     let Changes { rounds, hosts, submits, never, without } = changes;
     setting.rounds = rounds.unwrap_or(setting.rounds);
     setting.hosts = hosts.unwrap_or(setting.hosts);
@@ -188,6 +189,16 @@ fn later(rng: &mut SmallRng, setting: &mut Setting) {
             let quiet = std::mem::take(&mut setting.quiet_troubles);
             setting.quiet_troubles = quiet.with(trouble, every);
         }
+    }
+}
+
+/// What came to labs last is drawn by itself as well; append here.
+fn latest(rng: &mut SmallRng, setting: &mut Setting) {
+    setting.clocks_behind = sometimes(rng, 0.6, 2.0);
+    let restores = setting.troubles.every(Trouble::Restored).is_some();
+    if setting.clocks_behind > 0.0 && restores && rng.random_bool(0.5) {
+        // Copies that nobody marked come to labs without programs only.
+        setting.programs = 0.0;
     }
 }
 

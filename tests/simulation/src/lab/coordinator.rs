@@ -68,6 +68,7 @@ impl Lab {
         let core = self.core.as_ref().expect("somebody made this step");
         let own = self.clock.reads(self.now);
         self.witness.check_placements(own, core, &self.store, step);
+        self.witness.check_waits(self.now, self.setting.config.lease, step);
         if self.history.steps.is_multiple_of(CHECK_PLACES_EVERY) {
             let agree = core.check_places();
             holds!(CountersAgree, agree.is_ok(), "the scheduler and the pool: {agree:?}");

@@ -97,6 +97,9 @@ pub struct Setting {
     /// Where a disk's older copy comes back, it is the collector's; and otherwise an
     /// agent's. Where both went back, nobody is left who could know.
     pub collector_goes_back: bool,
+    /// How often nobody sees to the clock where an older copy of the store comes back
+    /// that nobody marked.
+    pub clocks_behind: f64,
     /// Faults that are left out, by their numbers.
     pub without: BTreeSet<u64>,
     /// After how many steps everything is looked at, and not only what a step
@@ -145,6 +148,7 @@ impl Default for Setting {
             newcomers: 0,
             users: 1,
             collector_goes_back: false,
+            clocks_behind: 0.0,
             without: BTreeSet::new(),
             check_all_every: 4_096,
             trace: false,
