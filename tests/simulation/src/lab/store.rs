@@ -44,6 +44,8 @@ pub(crate) struct Store {
     open: BTreeMap<Run, Fence>,
     /// Those whose state is on its way.
     coming: BTreeMap<Fence, AttemptRecord>,
+    /// Those whose state has ever been on its way.
+    travelled: BTreeSet<Fence>,
     incarnations: BTreeMap<WorkstationId, Incarnation>,
     events: BTreeMap<JobId, Vec<ProgramEvent>>,
     pub(crate) cuts: BTreeMap<JobId, Vec<ContentHash>>,
@@ -89,12 +91,32 @@ impl Store {
     }
 
     pub(crate) fn commit(&mut self, step: &Step, calm: bool) {
+        self.check_refused(step);
         for change in &step.changes {
             if let Change::Attempt(AttemptRecord { end: Some((_, how)), .. }) = change {
                 let nothing = ["lost: ", "refused: ", "retreated: "];
                 self.wasted += u64::from(calm && nothing.iter().any(|it| how.starts_with(it)));
             }
             self.apply(change);
+        }
+    }
+
+    /// A rank that was refused before it began takes nothing of its program with it.
+    fn check_refused(&self, step: &Step) {
+        let refused = |job: JobId| {
+            step.changes.iter().any(|change| {
+                let Change::Attempt(record) = change else { return false };
+                let how = record.end.as_ref().map(|(_, how)| how.as_str()).unwrap_or_default();
+                let is_new = !self.travelled.contains(&record.fence);
+                record.subprogram.job == job && is_new && how.starts_with("refused: ")
+            })
+        };
+        for change in &step.changes {
+            let Change::Progress(progress) = change else { continue };
+            let before = self.jobs.get(&progress.job).map(|job| job.progress.life);
+            let begins_again = before.is_some_and(|life| life < progress.life);
+            let is_anew = begins_again && refused(progress.job);
+            holds!(BeginsWhole, !is_anew, "job {} begins again: {step:?}", progress.job);
         }
     }
 
@@ -224,6 +246,7 @@ impl Store {
                 self.check_newest(fence);
                 assert!(!self.coming.values().any(|a| run(a) == subprogram), "two moves");
                 assert_eq!(self.open.get(&subprogram), Some(&coming.old), "it does not move");
+                self.travelled.insert(fence);
                 self.coming.insert(fence, record.clone());
             }
             (None, None) => {

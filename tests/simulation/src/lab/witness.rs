@@ -48,6 +48,8 @@ pub(crate) struct Witness {
     forgotten: BTreeMap<Fence, u8>,
     /// Attempts whose state was on its way.
     coming: BTreeSet<Fence>,
+    /// Those that a place was made ready for.
+    began: BTreeSet<Fence>,
     gone: BTreeSet<Fence>,
     /// Attempts whose state is somewhere else.
     carried: BTreeSet<Fence>,
@@ -187,6 +189,14 @@ impl Witness {
                 );
             }
         }
+    }
+
+    pub(crate) fn begins(&mut self, fence: Fence) {
+        self.began.insert(fence);
+    }
+
+    pub(crate) fn has_begun(&self, fence: Fence) -> bool {
+        self.began.contains(&fence) || self.gone.contains(&fence)
     }
 
     pub(crate) fn went_before(&self, fence: Fence) -> bool {
