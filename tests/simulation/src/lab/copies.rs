@@ -81,7 +81,10 @@ impl Lab {
         let known = Generation(self.store.fences_below.generation.0 + 1);
         let newest = self.copies.begun.last().copied().unwrap_or_default();
         let is_fresh = std::mem::take(&mut self.copies.is_fresh);
-        let is_behind = is_fresh && self.copies.is_behind && known < newest;
+        // Of several generations that are later an agent may have seen the first only, and
+        // nobody would know of the others.
+        let is_one = self.copies.begun.range(known..).count() == 1 && known < newest;
+        let is_behind = is_fresh && self.copies.is_behind && is_one;
         if is_fresh {
             let of_store = self.store.attempts.keys().next_back().copied();
             (self.copies.began, self.copies.known) =
