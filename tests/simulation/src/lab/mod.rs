@@ -60,6 +60,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use self::agenda::Agenda;
+use self::bound::news;
 use self::clock::Clock;
 use self::coordinator::Pending;
 use self::copies::Copies;
@@ -358,6 +359,7 @@ impl Lab {
                 self.quiet();
             }
         }
+        self.workstations_are_free();
         self.check_end();
         Outline::of(&self)
     }
@@ -407,6 +409,25 @@ impl Lab {
         let took = self.now.since(from).as_secs_f64();
         self.calm_part = self.calm_part.max(took / bound.as_secs_f64());
         self.waste_part = self.waste_part.max(wasted as f64 / most as f64);
+    }
+
+    /// Nothing that a storm has left keeps a workstation from work.
+    fn workstations_are_free(&mut self) {
+        let until = self.now + news(&self.setting) + self.let_in_within();
+        self.run_until(until, |lab| lab.kept_from_work().is_empty());
+        let kept = self.kept_from_work();
+        holds!(CalmInTime, kept.is_empty(), "they are not free again: {kept:?}");
+    }
+
+    /// Which workstations could take nothing now, and why. One of which somebody is told
+    /// that guests fail there may rest for longer.
+    fn kept_from_work(&self) -> Vec<String> {
+        let own = self.clock.reads(self.now);
+        let core = self.core.as_ref();
+        let row = |id| core.and_then(|core| core.workstation_row(own, WorkstationId(id)));
+        let rows = (1..=self.setting.hosts).filter_map(row);
+        let kept = rows.filter(|row| row.troubles.is_empty() && !row.reason.starts_with("idle: "));
+        kept.map(|row| format!("{}: {}", row.name, row.reason)).collect()
     }
 
     fn run_until(&mut self, until: Moment, done: impl Fn(&Self) -> bool) {
