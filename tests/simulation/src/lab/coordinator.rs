@@ -34,7 +34,7 @@ impl Lab {
         self.store.commit(&Step { changes: vec![change], ..Step::default() }, self.calm);
         let own = self.clock.reads(self.now);
         let core = Core::restore(own, self.wall(), self.setting.config.clone(), restored);
-        self.witness.check_restored(&core, &self.store);
+        self.witness.check_restored(own, &core, &self.store);
         self.core = Some(core);
         self.enrolment.coordinator_starts(self.store.directory().cloned());
         self.commits_from = self.now;

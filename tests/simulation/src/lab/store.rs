@@ -44,6 +44,8 @@ pub(crate) struct Store {
     open: BTreeMap<Run, Fence>,
     /// Those whose state is on its way.
     coming: BTreeMap<Fence, AttemptRecord>,
+    /// Workstations that are to be empty.
+    pub(crate) drained: BTreeSet<WorkstationId>,
     /// Those whose state has ever been on its way.
     travelled: BTreeSet<Fence>,
     incarnations: BTreeMap<WorkstationId, Incarnation>,
@@ -196,7 +198,12 @@ impl Store {
                     *accepted |= id.job == *job;
                 }
             }
-            Change::Drained { .. } => {}
+            Change::Drained { workstation, drained: true } => {
+                self.drained.insert(*workstation);
+            }
+            Change::Drained { workstation, drained: false } => {
+                self.drained.remove(workstation);
+            }
             Change::Learned(row) => drop(self.learned.insert(row.workstation, row.clone())),
             Change::Usage(usage) => drop(self.usage.insert(usage.user.clone(), usage.clone())),
             Change::FencesReserved { below } => {
@@ -370,7 +377,7 @@ impl Store {
             last_job: self.jobs.keys().next_back().copied().max(self.left_out),
             usage: self.usage.values().cloned().collect(),
             learned: self.learned.values().cloned().collect(),
-            drained: vec![],
+            drained: self.drained.iter().copied().collect(),
         }
     }
 

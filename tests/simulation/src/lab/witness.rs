@@ -368,7 +368,7 @@ impl Witness {
     }
 
     /// A new life knows what the store knows.
-    pub(crate) fn check_restored(&mut self, core: &Core, store: &Store) {
+    pub(crate) fn check_restored(&mut self, now: Moment, core: &Core, store: &Store) {
         // What was never durable was offered to nobody.
         self.placed = self.placed.min(self.kept);
         self.coming.retain(|fence| store.attempts.contains_key(fence));
@@ -394,6 +394,11 @@ impl Witness {
             }
         }
         assert_eq!(jobs.next(), None);
+        for id in &store.drained {
+            let row = core.workstation_row(now, *id);
+            let is_known = row.is_none_or(|row| row.reason.contains("drained"));
+            holds!(AcknowledgedDurable, is_known, "that {id} is drained was forgotten");
+        }
         // What was never durable may have been told to nobody.
         self.ended.retain(|job| store.has_ended(*job));
     }
