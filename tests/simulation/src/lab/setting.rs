@@ -62,6 +62,8 @@ pub struct Setting {
     pub programs: f64,
     /// And how many of those may be given more places, or fewer.
     pub increases: f64,
+    /// How many of all jobs move when an owner comes, beside those that do anyway.
+    pub moves: f64,
     /// How often a guest cannot be carried, or is not taken in.
     pub obstacles: f64,
     /// How often a guest fails by itself.
@@ -131,6 +133,7 @@ impl Default for Setting {
             repeats: 0.01,
             programs: 0.0,
             increases: 0.3,
+            moves: 0.0,
             obstacles: 0.0,
             failures: 0.0,
             away: s(15),
