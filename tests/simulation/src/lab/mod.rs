@@ -236,6 +236,8 @@ pub struct Lab {
     /// way comes.
     ways: BTreeMap<u64, DirectWay>,
     over_ways: BTreeSet<u64>,
+    /// Hosts whose agents do not reach each other until then.
+    apart: BTreeMap<[usize; 2], Moment>,
     /// Whom the coordinator's shell passes something on to.
     welcomed: BTreeMap<WorkstationId, Link>,
     /// Ranks that lost their work and began anew, and programs of such ranks that
@@ -318,6 +320,7 @@ impl Lab {
             streams: BTreeMap::new(),
             ways: BTreeMap::new(),
             over_ways: BTreeSet::new(),
+            apart: BTreeMap::new(),
             welcomed: BTreeMap::new(),
             anew: BTreeSet::new(),
             broken: BTreeSet::new(),

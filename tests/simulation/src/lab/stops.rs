@@ -105,7 +105,7 @@ impl Lab {
         self.plan(long, Happening::CoordinatorContinues);
         let ways: &[Way] = if which < 0.7 { &[Way::Down] } else { &[Way::Up, Way::Down] };
         (0..self.hosts.len()).for_each(|index| self.falls_silent(index, ways, long));
-        self.collector_falls_silent(long);
+        self.collector_falls_silent(&[Way::Up, Way::Down], long);
     }
 
     /// It does not hear this now: it will when it goes on.

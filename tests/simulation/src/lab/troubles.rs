@@ -62,10 +62,12 @@ pub enum Trouble {
     Twin,
     /// The coordinator's process stops and continues.
     CoordinatorStop,
+    /// Two agents do not reach each other for a while, and the coordinator both.
+    Apart,
 }
 
 impl Trouble {
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Cut,
         Self::Corruption,
         Self::Silence,
@@ -90,6 +92,7 @@ impl Trouble {
         Self::Restored,
         Self::Twin,
         Self::CoordinatorStop,
+        Self::Apart,
     ];
 
     pub fn name(self) -> &'static str {
@@ -118,6 +121,7 @@ impl Trouble {
             Self::Restored => "restored",
             Self::Twin => "twin",
             Self::CoordinatorStop => "coordinator-stop",
+            Self::Apart => "apart",
         }
     }
 }
@@ -256,6 +260,11 @@ impl Lab {
                 let longest = [0.5, 3.0, leases, 90.0][host % 4];
                 self.coordinator_stops(up_to(longest), which);
             }
+            Trouble::Apart => {
+                // Some stay apart, whatever the weather.
+                let longest = if long < 0.7 { 300.0 } else { 1e6 };
+                self.agents_part(index, which, up_to(longest));
+            }
             Trouble::DiskFull => {
                 let free = up_to(1_000.0).as_secs().saturating_sub(500);
                 self.disk_is_full(disk, free, up_to(300.0));
@@ -269,7 +278,9 @@ impl Lab {
             Trouble::CollectorCrash => self.collector_dies(false),
             Trouble::CollectorCut => match which {
                 0.0..0.4 => self.collector_is_cut(),
-                0.4..0.7 => self.collector_falls_silent(up_to(90.0)),
+                0.4..0.5 => self.collector_falls_silent(&[Way::Up, Way::Down], up_to(90.0)),
+                0.5..0.6 => self.collector_falls_silent(&[Way::Up], up_to(90.0)),
+                0.6..0.7 => self.collector_falls_silent(&[Way::Down], up_to(90.0)),
                 _ => self.collector_loses_frames(up_to(120.0), which - 0.35),
             },
         }
