@@ -69,7 +69,9 @@ impl Lab {
         let own = self.clock.reads(self.now);
         self.witness.check_placements(own, core, &self.store, step);
         self.witness.check_waits(self.now, self.setting.config.lease, step);
-        if self.history.steps.is_multiple_of(CHECK_PLACES_EVERY) {
+        // What it hears before it has looked at its clock finds rests that are long over.
+        let is_late = self.went_on.0 == self.now;
+        if self.history.steps.is_multiple_of(CHECK_PLACES_EVERY) && !is_late {
             let agree = core.check_places();
             holds!(CountersAgree, agree.is_ok(), "the scheduler and the pool: {agree:?}");
         }
