@@ -147,6 +147,10 @@ pub(crate) struct Fences {
     below: Fence,
     /// The newest of earlier generations, as far as the store knows.
     earlier: Fence,
+    /// What this life has given out in generations that it has left: from here to there.
+    left: Vec<(Fence, Fence)>,
+    /// Where its present generation begins.
+    first: Fence,
 }
 
 impl Default for Fences {
@@ -159,7 +163,7 @@ impl Fences {
     /// Goes on after all fences that earlier lives may have given out.
     pub(crate) fn new(below: Fence, earlier: Fence) -> Self {
         let next = below.max(Fence::of(1));
-        Self { next, below: next, earlier }
+        Self { next, below: next, earlier, left: vec![], first: next }
     }
 
     pub(crate) fn generation(&self) -> Generation {
@@ -179,16 +183,21 @@ impl Fences {
     /// Was this one given out before this generation, without the store's
     /// knowing? Then the store went back in time since.
     pub(crate) fn is_forgotten(&self, fence: Fence) -> bool {
-        self.earlier < fence && fence.generation < self.next.generation
+        let is_own = |(first, end): &(Fence, Fence)| (*first..*end).contains(&fence);
+        self.earlier < fence
+            && fence.generation < self.next.generation
+            && !self.left.iter().any(is_own)
     }
 
     /// Goes on in a generation after what was seen; gives the reservation.
     pub(crate) fn begin_after(&mut self, seen: Fence, wall: WallTime) -> Fence {
-        self.earlier = Fence::unpacked(self.next.packed() - 1);
+        if self.first < self.next {
+            self.left.push((self.first, self.next));
+        }
         let generation = generation::next(self.generation().max(seen.generation), wall);
         let number = self.next.number.max(seen.number.saturating_add(1));
         self.next = Fence { generation, number };
-        self.below = self.next;
+        (self.first, self.below) = (self.next, self.next);
         self.below
     }
 
@@ -212,6 +221,26 @@ impl Fences {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of what came before an agent knew better only its own was known.
+    #[test]
+    fn what_a_store_lost_stays_forgotten_when_it_goes_on_after_what_was_seen() {
+        let of = |generation, number| Fence { generation: Generation(generation), number };
+        let mut fences = Fences::new(of(5, 40), of(4, 39));
+        let (own, _) = fences.next();
+        fences.begin_after(of(9, 70), WallTime(0));
+        for (fence, is_forgotten) in [
+            (of(4, 39), false),
+            (of(4, 40), true),
+            (own, false),
+            (of(5, 41), true),
+            (of(9, 70), true),
+        ] {
+            assert_eq!(fences.is_forgotten(fence), is_forgotten, "{fence:?}");
+        }
+        assert_eq!(fences.earlier(), of(4, 39));
+        assert!(fences.next().0 > of(9, 70));
+    }
 
     #[test]
     fn no_fence_is_given_out_before_it_is_reserved_or_twice() {

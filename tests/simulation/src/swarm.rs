@@ -77,6 +77,7 @@ pub fn draw(seed: u64, changes: &Changes) -> Setting {
     later(&mut SmallRng::seed_from_u64(seed ^ 0x5EED_0001_A7E4), &mut setting);
     setting.newcomers = newcomers(seed);
     changes_sizes(seed, &mut setting);
+    latest(&mut SmallRng::seed_from_u64(seed ^ 0x5EED_0004_1A7E), &mut setting);
     let Changes { rounds, hosts, submits, never, without } = changes;
     setting.rounds = rounds.unwrap_or(setting.rounds);
     setting.hosts = hosts.unwrap_or(setting.hosts);
@@ -189,6 +190,34 @@ fn later(rng: &mut SmallRng, setting: &mut Setting) {
             setting.quiet_troubles = quiet.with(trouble, every);
         }
     }
+}
+
+/// What came to labs last is drawn by itself as well; append here.
+fn latest(rng: &mut SmallRng, setting: &mut Setting) {
+    setting.clocks_behind = sometimes(rng, 0.6, 2.0);
+    let restores = setting.troubles.every(Trouble::Restored).is_some();
+    if setting.clocks_behind > 0.0 && restores && rng.random_bool(0.5) {
+        // Copies that nobody marked come to labs without programs only.
+        setting.programs = 0.0;
+    }
+    if rng.random_bool(0.1) {
+        many_moves(rng, setting);
+    }
+}
+
+/// Owners come and go by the minute, and what runs moves away from them.
+fn many_moves(rng: &mut SmallRng, setting: &mut Setting) {
+    let s = Duration::from_secs;
+    setting.moves = rng.random_range(0.5..1.0);
+    (setting.hosts, setting.jobs) = (setting.hosts.max(4), setting.jobs.max(6));
+    setting.work_max = s(rng.random_range(20..=60));
+    setting.subprograms_max = setting.subprograms_max.clamp(8, 40);
+    (setting.owner_quiet, setting.owner_stays) = (s(2), s(rng.random_range(5..=20)));
+    let (owner, drain) = (s(rng.random_range(1..=5)), s(rng.random_range(5..=30)));
+    let troubles = std::mem::take(&mut setting.troubles);
+    setting.troubles = troubles.with(Trouble::Owner, owner).with(Trouble::Drain, drain);
+    let quiet = std::mem::take(&mut setting.quiet_troubles);
+    setting.quiet_troubles = quiet.with(Trouble::Owner, s(rng.random_range(60..=300)));
 }
 
 /// In between, the same ones come now and then, and owners to their machines.

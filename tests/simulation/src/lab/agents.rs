@@ -10,6 +10,7 @@ use gleaner_common::wire::{AgentFrame, AttemptEvent, Printed};
 use rand::Rng;
 
 use super::container::Reap;
+use super::invariant::holds;
 use super::router::RouterCommand;
 use super::{Happening, Lab, Local};
 
@@ -175,8 +176,20 @@ impl Lab {
         }
     }
 
+    /// A rank that returns its work had been given a place, or had come with it.
+    fn check_retreats(&self, frame: &AgentFrame) {
+        let AgentFrame::Attempt(AttemptEvent::Retreated { fence, reason, .. }) = frame else {
+            return;
+        };
+        let Some(attempt) = self.store.attempts.get(fence) else { return };
+        let job = &self.store.jobs[&attempt.subprogram.job];
+        let has_begun = job.spec.program.is_none() || self.witness.has_begun(*fence);
+        holds!(BeginsWhole, has_begun, "{fence} retreats, and had not begun: {reason}");
+    }
+
     /// What a guest of a replicated job printed, as its workstation tells it.
     pub(super) fn tells(&self, index: usize, frame: &mut AgentFrame) {
+        self.check_retreats(frame);
         let AgentFrame::Attempt(AttemptEvent::Finished(finished)) = frame else { return };
         let Some(attempt) = self.store.attempts.get(&finished.fence) else { return };
         let id = attempt.subprogram;

@@ -24,6 +24,9 @@ const REST_MAX: Duration = Duration::from_secs(64);
 /// collected in two.
 const OVERHEAD: Duration = Duration::from_secs(6);
 
+/// As many attempts as wait at an agent beside those that run, as production has it.
+const AHEAD_MAX: u64 = 48;
+
 /// The longest that a job of a lab lets a guest wait for its owner to leave.
 const PATIENCE_MAX: Duration = Duration::from_secs(20);
 
@@ -94,12 +97,10 @@ impl Lab {
     /// So many attempts may come to nothing in a calm. Whatever was open when
     /// it began may be lost, or return. A workstation of which the coordinator
     /// does not know yet that it is busy, asleep or gone is given as many as it
-    /// has seats and may be sent ahead, once; and once for each of the rests
-    /// until they have grown to their longest. A program goes down with one
-    /// rank.
+    /// has seats and may be sent ahead; and perhaps once more, when it has
+    /// rested. What goes down with a rank of its program is not counted.
     pub(super) fn waste_bound(&self, open: u64) -> u64 {
-        let seats: u64 = self.hosts.iter().map(|host| host.places.len() as u64).sum();
-        let ranks = 6;
-        (open + seats * 8) * ranks
+        let given = |host: &Host| host.places.len() as u64 + AHEAD_MAX;
+        open + 2 * self.hosts.iter().map(given).sum::<u64>()
     }
 }

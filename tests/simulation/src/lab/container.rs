@@ -275,6 +275,7 @@ impl Lab {
     // ── a guest that begins ────────────────────────────────────────────────
 
     pub(super) fn prepare(&mut self, index: usize, start: &Start) -> bool {
+        self.witness.begins(start.at.fence);
         if self.breaks_down(0.005) {
             self.fails_to(index, start.at.fence, "no space left");
             return false;

@@ -34,7 +34,7 @@ impl Lab {
         self.store.commit(&Step { changes: vec![change], ..Step::default() }, self.calm);
         let own = self.clock.reads(self.now);
         let core = Core::restore(own, self.wall(), self.setting.config.clone(), restored);
-        self.witness.check_restored(&core, &self.store);
+        self.witness.check_restored(own, &core, &self.store);
         self.core = Some(core);
         self.enrolment.coordinator_starts(self.store.directory().cloned());
         self.commits_from = self.now;
@@ -56,12 +56,22 @@ impl Lab {
         self.take_step(step);
     }
 
+    pub(super) fn coordinator_wakes(&mut self) {
+        let (own, wall) = (self.clock.reads(self.now), self.wall());
+        let step = self.core.as_mut().expect("it has a deadline").wake(own, wall);
+        self.check_gives_up(&step);
+        self.take_step(step);
+    }
+
     /// What the core has just decided is as it may be.
     pub(super) fn check_step(&mut self, step: &Step) {
         let core = self.core.as_ref().expect("somebody made this step");
         let own = self.clock.reads(self.now);
         self.witness.check_placements(own, core, &self.store, step);
-        if self.history.steps.is_multiple_of(CHECK_PLACES_EVERY) {
+        self.witness.check_waits(self.now, self.setting.config.lease, step);
+        // What it hears before it has looked at its clock finds rests that are long over.
+        let is_late = self.went_on.0 == self.now;
+        if self.history.steps.is_multiple_of(CHECK_PLACES_EVERY) && !is_late {
             let agree = core.check_places();
             holds!(CountersAgree, agree.is_ok(), "the scheduler and the pool: {agree:?}");
         }
@@ -173,6 +183,7 @@ impl Lab {
         self.wires.clear();
         self.welcomed.clear();
         self.plan(away, Happening::CoordinatorStarts);
+        self.halted.take().into_iter().for_each(|halt| self.plan_all(halt.held));
     }
 
     fn carry_out(&mut self, effect: Effect) {

@@ -3,8 +3,10 @@
 //!
 //! What the later self gave out is known to agents only, and ends with their leases
 //! at the latest. Whoever brings a copy back sees to the clock: it is not behind what
-//! the later self drew its generations from. Staged files come back as well.
+//! the later self drew its generations from. In some labs nobody does, and an agent that
+//! knows better is the first to say so. Staged files come back as well.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, Generation};
@@ -27,11 +29,13 @@ pub(super) const SEEN: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     taken: Option<Store>,
-    /// The newest that any of the store's selves has begun.
-    newest: Generation,
+    /// What any of the store's selves has begun.
+    begun: BTreeSet<Generation>,
     /// The store went back, and nothing has started from it yet; in which life that
     /// happened.
     is_fresh: bool,
+    /// Nobody marked it then, or sees to the clock.
+    is_behind: bool,
     began: Option<u64>,
     /// The newest attempt that it knew then.
     known: Fence,
@@ -40,7 +44,7 @@ pub(crate) struct Copies {
 
 impl Copies {
     pub(super) fn began(&mut self, below: Fence) {
-        self.newest = self.newest.max(below.generation);
+        self.begun.insert(below.generation);
     }
 }
 
@@ -59,6 +63,7 @@ impl Lab {
             self.store.mark(&later);
         }
         (self.copies.is_fresh, self.copies.restored) = (true, self.copies.restored + 1);
+        self.copies.is_behind = !is_marked && which * 100.0 % 1.0 < self.setting.clocks_behind;
         self.accepted.retain(|job| self.store.jobs.contains_key(job));
         self.cuts.come_back(&self.store);
         let kept: Vec<_> = self.store.directory().cloned().collect();
@@ -68,16 +73,36 @@ impl Lab {
         (0..self.hosts.len()).for_each(|index| self.hosts.touch(index));
     }
 
-    /// A life begins: its wall clock is right, if the store went back.
+    /// A life begins: no self of the store has begun its generation. If the store went
+    /// back, the wall clock is right, or so far behind that agents have seen later ones.
     pub(super) fn look_at_the_clock(&mut self) {
-        if !std::mem::take(&mut self.copies.is_fresh) {
-            return;
+        let seconds = self.wall().since(WallTime::from_unix_s(ORIGIN_S)).as_secs();
+        let shown = Generation(u32::try_from(seconds).unwrap_or(u32::MAX));
+        let known = Generation(self.store.fences_below.generation.0 + 1);
+        let newest = self.copies.begun.last().copied().unwrap_or_default();
+        let is_fresh = std::mem::take(&mut self.copies.is_fresh);
+        // Of several generations that are later an agent may have seen the first only, and
+        // nobody would know of the others.
+        let is_one = self.copies.begun.range(known..).count() == 1 && known < newest;
+        let is_behind = is_fresh && self.copies.is_behind && is_one;
+        if is_fresh {
+            let of_store = self.store.attempts.keys().next_back().copied();
+            (self.copies.began, self.copies.known) =
+                (Some(self.life), of_store.unwrap_or_default());
         }
-        self.copies.began = Some(self.life);
-        self.copies.known = self.store.attempts.keys().next_back().copied().unwrap_or_default();
-        let least = WallTime::from_unix_s(ORIGIN_S + i64::from(self.copies.newest.0) + 1);
-        let behind = least.since(self.wall()).as_secs();
-        self.wall_jumped_s += i64::try_from(behind).unwrap_or(0);
+        if is_behind {
+            self.witness.is_behind(self.copies.known);
+        }
+        let least = match (is_behind, is_fresh) {
+            (true, _) => known.0,
+            (false, true) => known.max(shown).0.max(newest.0 + 1),
+            (false, false) => known.max(shown).0,
+        };
+        let is_free = |it: &u32| !self.copies.begun.contains(&Generation(*it));
+        let free = (least..=u32::MAX).find(is_free).unwrap_or(least);
+        if is_behind || free > known.0 {
+            self.wall_jumped_s += i64::from(free) - i64::from(shown.0);
+        }
     }
 
     /// An agent that has seen more than the store knew when it came back is heard of.

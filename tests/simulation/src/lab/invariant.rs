@@ -38,6 +38,8 @@ pub enum Invariant {
     CalmInTime,
     /// And of attempts that came to nothing.
     CalmWithoutWaste,
+    /// A coordinator that stood still hears who waited before it gives anything up.
+    HeardFirst,
     /// Equal seeds give equal histories.
     Determinism,
 }
@@ -49,7 +51,7 @@ thread_local! {
 }
 
 impl Invariant {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::OwnerFirst,
         Self::OneAttempt,
         Self::AcceptedOnce,
@@ -65,6 +67,7 @@ impl Invariant {
         Self::MovesWhole,
         Self::CalmInTime,
         Self::CalmWithoutWaste,
+        Self::HeardFirst,
         Self::Determinism,
     ];
 
@@ -85,6 +88,7 @@ impl Invariant {
             Self::MovesWhole => "moves-whole",
             Self::CalmInTime => "calm-in-time",
             Self::CalmWithoutWaste => "calm-without-waste",
+            Self::HeardFirst => "heard-first",
             Self::Determinism => "determinism",
         }
     }

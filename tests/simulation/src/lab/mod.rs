@@ -60,6 +60,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use self::agenda::Agenda;
+use self::bound::news;
 use self::clock::Clock;
 use self::coordinator::Pending;
 use self::copies::Copies;
@@ -77,6 +78,7 @@ use self::place::KeeperWork;
 use self::rank::Image;
 use self::router::Said;
 pub use self::setting::{Setting, Troubles};
+use self::stops::Halt;
 use self::store::Store;
 use self::troubles::Chances;
 pub use self::troubles::Trouble;
@@ -107,7 +109,8 @@ pub(crate) enum Happening {
         what: Local,
     },
     AgentStarts(u32),
-    Undrained(u32),
+    /// An admin empties a workstation, or takes it up again.
+    Drains(u32, bool),
     /// A copy of a machine is switched off.
     TwinGoes(u32),
     OwnerLeaves(u32),
@@ -119,6 +122,7 @@ pub(crate) enum Happening {
     Watches(u32, u64),
     Vouches(u32, u64),
     CoordinatorStarts,
+    CoordinatorContinues,
     /// In this life of the coordinator.
     Commit(u64),
     Submit,
@@ -211,6 +215,10 @@ pub struct Lab {
     wires: BTreeMap<Link, Wire>,
     serials: u64,
     core: Option<Core>,
+    /// Its process stands still.
+    halted: Option<Halt>,
+    /// When it went on last, and how long it had stood still.
+    went_on: (Moment, Duration),
     /// The coordinator's lives are counted.
     life: u64,
     store: Store,
@@ -228,6 +236,8 @@ pub struct Lab {
     /// way comes.
     ways: BTreeMap<u64, DirectWay>,
     over_ways: BTreeSet<u64>,
+    /// Hosts whose agents do not reach each other until then.
+    apart: BTreeMap<[usize; 2], Moment>,
     /// Whom the coordinator's shell passes something on to.
     welcomed: BTreeMap<WorkstationId, Link>,
     /// Ranks that lost their work and began anew, and programs of such ranks that
@@ -296,6 +306,8 @@ impl Lab {
             wires: BTreeMap::new(),
             serials: 0,
             core: None,
+            halted: None,
+            went_on: (Moment::ZERO, Duration::ZERO),
             life: 0,
             store,
             pending: VecDeque::new(),
@@ -308,6 +320,7 @@ impl Lab {
             streams: BTreeMap::new(),
             ways: BTreeMap::new(),
             over_ways: BTreeSet::new(),
+            apart: BTreeMap::new(),
             welcomed: BTreeMap::new(),
             anew: BTreeSet::new(),
             broken: BTreeSet::new(),
@@ -349,6 +362,7 @@ impl Lab {
                 self.quiet();
             }
         }
+        self.workstations_are_free();
         self.check_end();
         Outline::of(&self)
     }
@@ -400,6 +414,25 @@ impl Lab {
         self.waste_part = self.waste_part.max(wasted as f64 / most as f64);
     }
 
+    /// Nothing that a storm has left keeps a workstation from work.
+    fn workstations_are_free(&mut self) {
+        let until = self.now + news(&self.setting) + self.let_in_within();
+        self.run_until(until, |lab| lab.kept_from_work().is_empty());
+        let kept = self.kept_from_work();
+        holds!(CalmInTime, kept.is_empty(), "they are not free again: {kept:?}");
+    }
+
+    /// Which workstations could take nothing now, and why. One of which somebody is told
+    /// that guests fail there may rest for longer.
+    fn kept_from_work(&self) -> Vec<String> {
+        let own = self.clock.reads(self.now);
+        let core = self.core.as_ref();
+        let row = |id| core.and_then(|core| core.workstation_row(own, WorkstationId(id)));
+        let rows = (1..=self.setting.hosts).filter_map(row);
+        let kept = rows.filter(|row| row.troubles.is_empty() && !row.reason.starts_with("idle: "));
+        kept.map(|row| format!("{}: {}", row.name, row.reason)).collect()
+    }
+
     fn run_until(&mut self, until: Moment, done: impl Fn(&Self) -> bool) {
         while !done(self) {
             // Nothing is due before the weather changes.
@@ -424,7 +457,7 @@ impl Lab {
     }
 
     fn core_deadline(&self) -> Option<Moment> {
-        let deadline = self.core.as_ref()?.deadline()?;
+        let deadline = self.core.as_ref().filter(|_| self.halted.is_none())?.deadline()?;
         Some(self.clock.when(deadline))
     }
 
@@ -444,9 +477,7 @@ impl Lab {
             None => {}
         }
         if self.core_deadline().is_some_and(|at| at <= now) {
-            let (own, wall) = (self.clock.reads(now), self.wall());
-            let step = self.core.as_mut().expect("it has a deadline").wake(own, wall);
-            return self.take_step(step);
+            return self.coordinator_wakes();
         }
         if let Some(happening) = self.agenda.take_due(now) {
             if self.setting.trace {
@@ -457,6 +488,7 @@ impl Lab {
     }
 
     fn happen(&mut self, happening: Happening) {
+        let Some(happening) = self.coordinator_hears(happening) else { return };
         match happening {
             Happening::Heard(from, _) if !self.wires.contains_key(&from) => {}
             Happening::Heard(from, AgentFrame::Relay { to, bytes }) => {
@@ -513,7 +545,7 @@ impl Lab {
                 }
             }
             Happening::TwinGoes(id) => self.twin_goes(id as usize - 1),
-            Happening::Undrained(id) => self.drains_workstation(id, false),
+            Happening::Drains(id, drained) => self.drains_workstation(id, drained),
             Happening::OwnerLeaves(id) => {
                 self.hosts[id as usize - 1].owner_here = false;
                 self.resume(id as usize - 1);
@@ -531,6 +563,7 @@ impl Lab {
             Happening::Watches(id, life) => self.watches(id, life),
             Happening::Vouches(id, life) => self.vouches(id, life),
             Happening::CoordinatorStarts => self.coordinator_starts(),
+            Happening::CoordinatorContinues => self.coordinator_continues(),
             Happening::Commit(life) if life == self.life => self.commit(),
             Happening::Submit => self.submit(),
             Happening::Cancel => self.cancel(),

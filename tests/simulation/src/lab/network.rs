@@ -111,7 +111,7 @@ impl Lab {
         if host.agent.is_none() || host.link.is_some() {
             return;
         }
-        if self.core.is_none() || host.ways.is_silent(self.now) {
+        if self.core.is_none() || self.halted.is_some() || host.ways.is_silent(self.now) {
             let after = self.up_to(Duration::from_secs(2));
             return self.plan(after, Happening::Dial(id));
         }

@@ -62,6 +62,8 @@ pub struct Setting {
     pub programs: f64,
     /// And how many of those may be given more places, or fewer.
     pub increases: f64,
+    /// How many of all jobs move when an owner comes, beside those that do anyway.
+    pub moves: f64,
     /// How often a guest cannot be carried, or is not taken in.
     pub obstacles: f64,
     /// How often a guest fails by itself.
@@ -97,6 +99,9 @@ pub struct Setting {
     /// Where a disk's older copy comes back, it is the collector's; and otherwise an
     /// agent's. Where both went back, nobody is left who could know.
     pub collector_goes_back: bool,
+    /// How often nobody sees to the clock where an older copy of the store comes back
+    /// that nobody marked.
+    pub clocks_behind: f64,
     /// Faults that are left out, by their numbers.
     pub without: BTreeSet<u64>,
     /// After how many steps everything is looked at, and not only what a step
@@ -128,6 +133,7 @@ impl Default for Setting {
             repeats: 0.01,
             programs: 0.0,
             increases: 0.3,
+            moves: 0.0,
             obstacles: 0.0,
             failures: 0.0,
             away: s(15),
@@ -145,6 +151,7 @@ impl Default for Setting {
             newcomers: 0,
             users: 1,
             collector_goes_back: false,
+            clocks_behind: 0.0,
             without: BTreeSet::new(),
             check_all_every: 4_096,
             trace: false,

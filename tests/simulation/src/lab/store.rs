@@ -44,6 +44,10 @@ pub(crate) struct Store {
     open: BTreeMap<Run, Fence>,
     /// Those whose state is on its way.
     coming: BTreeMap<Fence, AttemptRecord>,
+    /// Workstations that are to be empty.
+    pub(crate) drained: BTreeSet<WorkstationId>,
+    /// Those whose state has ever been on its way.
+    travelled: BTreeSet<Fence>,
     incarnations: BTreeMap<WorkstationId, Incarnation>,
     others: BTreeMap<WorkstationId, Vec<u8>>,
     events: BTreeMap<JobId, Vec<ProgramEvent>>,
@@ -90,12 +94,32 @@ impl Store {
     }
 
     pub(crate) fn commit(&mut self, step: &Step, calm: bool) {
+        self.check_refused(step);
         for change in &step.changes {
             if let Change::Attempt(AttemptRecord { end: Some((_, how)), .. }) = change {
                 let nothing = ["lost: ", "refused: ", "retreated: "];
                 self.wasted += u64::from(calm && nothing.iter().any(|it| how.starts_with(it)));
             }
             self.apply(change);
+        }
+    }
+
+    /// A rank that was refused before it began takes nothing of its program with it.
+    fn check_refused(&self, step: &Step) {
+        let refused = |job: JobId| {
+            step.changes.iter().any(|change| {
+                let Change::Attempt(record) = change else { return false };
+                let how = record.end.as_ref().map(|(_, how)| how.as_str()).unwrap_or_default();
+                let is_new = !self.travelled.contains(&record.fence);
+                record.subprogram.job == job && is_new && how.starts_with("refused: ")
+            })
+        };
+        for change in &step.changes {
+            let Change::Progress(progress) = change else { continue };
+            let before = self.jobs.get(&progress.job).map(|job| job.progress.life);
+            let begins_again = before.is_some_and(|life| life < progress.life);
+            let is_anew = begins_again && refused(progress.job);
+            holds!(BeginsWhole, !is_anew, "job {} begins again: {step:?}", progress.job);
         }
     }
 
@@ -178,7 +202,12 @@ impl Store {
                     *accepted |= id.job == *job;
                 }
             }
-            Change::Drained { .. } => {}
+            Change::Drained { workstation, drained: true } => {
+                self.drained.insert(*workstation);
+            }
+            Change::Drained { workstation, drained: false } => {
+                self.drained.remove(workstation);
+            }
             Change::Learned(row) => drop(self.learned.insert(row.workstation, row.clone())),
             Change::Usage(usage) => drop(self.usage.insert(usage.user.clone(), usage.clone())),
             Change::FencesReserved { below } => {
@@ -228,6 +257,7 @@ impl Store {
                 self.check_newest(fence);
                 assert!(!self.coming.values().any(|a| run(a) == subprogram), "two moves");
                 assert_eq!(self.open.get(&subprogram), Some(&coming.old), "it does not move");
+                self.travelled.insert(fence);
                 self.coming.insert(fence, record.clone());
             }
             (None, None) => {
@@ -352,7 +382,7 @@ impl Store {
             last_job: self.jobs.keys().next_back().copied().max(self.left_out),
             usage: self.usage.values().cloned().collect(),
             learned: self.learned.values().cloned().collect(),
-            drained: vec![],
+            drained: self.drained.iter().copied().collect(),
         }
     }
 

@@ -55,6 +55,10 @@ impl Lab {
                 }
             }
         }
+        if self.setting.moves > 0.0 && self.rng.random_bool(self.setting.moves) {
+            let goes_back = spec.program.is_some() && self.rng.random_bool(0.3);
+            spec.on_busy.reaction = if goes_back { Reaction::Rollback } else { Reaction::Migrate };
+        }
         if spec.program.is_none() && self.rng.random_bool(self.setting.replicated) {
             let replicas = self.rng.random_range(2..=self.setting.replicas_max);
             // Those who disagree need others to decide.

@@ -60,10 +60,14 @@ pub enum Trouble {
     Restored,
     /// A machine's image is cloned, identity and all: the copy is there for a while.
     Twin,
+    /// The coordinator's process stops and continues.
+    CoordinatorStop,
+    /// Two agents do not reach each other for a while, and the coordinator both.
+    Apart,
 }
 
 impl Trouble {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::Cut,
         Self::Corruption,
         Self::Silence,
@@ -87,6 +91,8 @@ impl Trouble {
         Self::CollectorCut,
         Self::Restored,
         Self::Twin,
+        Self::CoordinatorStop,
+        Self::Apart,
     ];
 
     pub fn name(self) -> &'static str {
@@ -114,6 +120,8 @@ impl Trouble {
             Self::CollectorCut => "collector-cut",
             Self::Restored => "restored",
             Self::Twin => "twin",
+            Self::CoordinatorStop => "coordinator-stop",
+            Self::Apart => "apart",
         }
     }
 }
@@ -242,11 +250,21 @@ impl Lab {
             }
             Trouble::Drain => {
                 let id = self.hosts[index].id;
-                self.drains_workstation(id, true);
-                self.plan(up_to(20.0), Happening::Undrained(id));
+                self.happen(Happening::Drains(id, true));
+                self.plan(up_to(20.0), Happening::Drains(id, false));
             }
             Trouble::Restored => self.store_goes_back(long, which),
             Trouble::Twin => self.twin_comes(index, which, up_to(300.0)),
+            Trouble::CoordinatorStop => {
+                let leases = self.setting.config.lease.as_secs_f64() * 3.0;
+                let longest = [0.5, 3.0, leases, 90.0][host % 4];
+                self.coordinator_stops(up_to(longest), which);
+            }
+            Trouble::Apart => {
+                // Some stay apart, whatever the weather.
+                let longest = if long < 0.7 { 300.0 } else { 1e6 };
+                self.agents_part(index, which, up_to(longest));
+            }
             Trouble::DiskFull => {
                 let free = up_to(1_000.0).as_secs().saturating_sub(500);
                 self.disk_is_full(disk, free, up_to(300.0));
@@ -260,7 +278,9 @@ impl Lab {
             Trouble::CollectorCrash => self.collector_dies(false),
             Trouble::CollectorCut => match which {
                 0.0..0.4 => self.collector_is_cut(),
-                0.4..0.7 => self.collector_falls_silent(up_to(90.0)),
+                0.4..0.5 => self.collector_falls_silent(&[Way::Up, Way::Down], up_to(90.0)),
+                0.5..0.6 => self.collector_falls_silent(&[Way::Up], up_to(90.0)),
+                0.6..0.7 => self.collector_falls_silent(&[Way::Down], up_to(90.0)),
                 _ => self.collector_loses_frames(up_to(120.0), which - 0.35),
             },
         }
@@ -313,6 +333,10 @@ impl Lab {
     }
 
     pub(super) fn drains_workstation(&mut self, id: u32, drained: bool) {
+        if self.core.is_none() && !drained {
+            // The admin tries again.
+            return self.plan(Duration::from_secs(1), Happening::Drains(id, drained));
+        }
         let workstation = WorkstationId(id);
         self.handle(gleaner_coordinator_core::Event::Drained { workstation, drained, now: true });
     }
@@ -360,6 +384,7 @@ impl Lab {
         self.calm = true;
         self.commits_from = self.now;
         self.usage_becomes_calm();
+        self.plan(Duration::ZERO, Happening::CoordinatorContinues);
         for index in 0..self.hosts.len() {
             self.hosts[index].owner_here = false;
             self.hosts[index].ways.heal(self.now);
@@ -369,7 +394,7 @@ impl Lab {
             self.plan(Duration::ZERO, Happening::Awakes(id));
             self.plan(Duration::ZERO, Happening::AgentStarts(id));
             if id <= self.setting.hosts {
-                self.plan(Duration::ZERO, Happening::Undrained(id));
+                self.plan(Duration::ZERO, Happening::Drains(id, false));
             }
         }
     }

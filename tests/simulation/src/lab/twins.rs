@@ -173,7 +173,7 @@ impl Lab {
         for original in 0..self.twins.differ.len() {
             self.twin_goes(original + self.twins.differ.len());
             let id = self.hosts[original].id;
-            self.plan(RECONNECTED, Happening::Undrained(id));
+            self.plan(RECONNECTED, Happening::Drains(id, false));
         }
     }
 
@@ -203,6 +203,7 @@ impl Lab {
                 | Trouble::CommitHangs
                 | Trouble::StoreFull
                 | Trouble::Restored
+                | Trouble::CoordinatorStop
         );
         if everybody {
             (0..self.setting.hosts as usize).for_each(|index| self.strikes(index));

@@ -422,9 +422,9 @@ impl Lab {
         self.plan(noticed, Happening::Usage(OnTheWay::CollectorLost(over)));
     }
 
-    /// Nothing comes through for so long.
-    pub(super) fn collector_falls_silent(&mut self, long: Duration) {
-        self.usage.ways.silent(&[Way::Up, Way::Down], self.now + long);
+    /// Nothing comes through these ways for so long.
+    pub(super) fn collector_falls_silent(&mut self, ways: &[Way], long: Duration) {
+        self.usage.ways.silent(ways, self.now + long);
         if long >= IDLE_TIMEOUT {
             self.collector_is_cut();
         }

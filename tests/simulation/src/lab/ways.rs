@@ -47,7 +47,8 @@ impl Lab {
         let named = format!("host{}", wanted.at.0);
         let fails = self.rng.random_bool(0.2);
         let host = &self.hosts[target];
-        let silent = host.ways.is_silent(now) || self.hosts[index].ways.is_silent(now);
+        let apart = self.apart.get(&pair(index, target)).is_some_and(|until| now < *until);
+        let silent = apart || host.ways.is_silent(now) || self.hosts[index].ways.is_silent(now);
         if fails || silent || !host.is_up() || named != wanted.name {
             let lost = RouterCommand::PeerStreamLost(wanted.at);
             return self.act(index, |core, now| core.take(now, lost));
@@ -103,13 +104,32 @@ impl Lab {
         }
     }
 
+    /// It does not reach one of the others for so long.
+    pub(super) fn agents_part(&mut self, index: usize, which: f64, long: Duration) {
+        let others = self.hosts.len() - 1;
+        let Some(nth) = (1..=others).find(|nth| which * others as f64 <= *nth as f64) else {
+            return;
+        };
+        let apart = pair(index, (index + nth) % self.hosts.len());
+        self.apart.insert(apart, self.now + long);
+        self.end_ways(|way| pair(way.source.0, way.target.0) == apart);
+    }
+
     /// Ways from and to an agent that is gone end.
     pub(super) fn ways_end(&mut self, index: usize) {
-        let of = |way: &DirectWay| way.source.0 == index || way.target.0 == index;
+        self.end_ways(|way| way.source.0 == index || way.target.0 == index);
+    }
+
+    fn end_ways(&mut self, of: impl Fn(&DirectWay) -> bool) {
         let ended: Vec<u64> =
             self.ways.iter().filter(|(_, way)| of(way)).map(|(number, _)| *number).collect();
         for number in ended {
             self.way_ends(number);
         }
     }
+}
+
+/// Two hosts, whichever of them calls the other.
+fn pair(one: usize, other: usize) -> [usize; 2] {
+    [one.min(other), one.max(other)]
 }

@@ -13,7 +13,7 @@ use gleaner_coordinator_core::{Change, Core, Step};
 use gleaner_program_core::address::{Rank, Request, Task};
 
 use super::agents::truth;
-use super::copies::is_over;
+use super::copies::{SEEN, is_over};
 use super::host::Host;
 use super::hosts::Hosts;
 use super::invariant::holds;
@@ -41,10 +41,15 @@ pub(crate) struct Witness {
     kept: Fence,
     /// The store went back in time: until then what it does not know may run.
     unknown_until: Option<Moment>,
+    /// It knows that it did. What was given out of which it does not know.
+    knows_it: bool,
+    given: BTreeSet<Fence>,
     /// What it had forgotten then and was told to have: which replica each was.
     forgotten: BTreeMap<Fence, u8>,
     /// Attempts whose state was on its way.
     coming: BTreeSet<Fence>,
+    /// Those that a place was made ready for.
+    began: BTreeSet<Fence>,
     gone: BTreeSet<Fence>,
     /// Attempts whose state is somewhere else.
     carried: BTreeSet<Fence>,
@@ -186,6 +191,14 @@ impl Witness {
         }
     }
 
+    pub(crate) fn begins(&mut self, fence: Fence) {
+        self.began.insert(fence);
+    }
+
+    pub(crate) fn has_begun(&self, fence: Fence) -> bool {
+        self.began.contains(&fence) || self.gone.contains(&fence)
+    }
+
     pub(crate) fn went_before(&self, fence: Fence) -> bool {
         self.gone.contains(&fence)
     }
@@ -285,7 +298,7 @@ impl Witness {
             }
             placed += 1;
             *ranks.entry(record.subprogram.job).or_default() += u32::from(record.coming.is_none());
-            let is_newest = self.placed < record.fence;
+            let is_newest = self.placed < record.fence && !self.given.contains(&record.fence);
             holds!(AcceptedOnce, is_newest, "{} is given out, and is not the newest", record.fence);
             self.placed = record.fence;
             let row = core.workstation_row(now, record.workstation).expect("it is enrolled");
@@ -297,6 +310,15 @@ impl Witness {
         let own = |job: &JobId| store.jobs.get(job).map(|it| it.spec.needs_at_once());
         let began = |(job, ranks): &(JobId, u32)| began(core, *job, *ranks, own(job));
         self.gangs += ranks.into_iter().filter(began).count();
+    }
+
+    /// Whoever knows that the store went back gives nothing out for a lease.
+    pub(crate) fn check_waits(&mut self, now: Moment, lease: Duration, step: &Step) {
+        self.knows_it |= step.changes.contains(&Change::WentBack(true));
+        let waits = self.knows_it
+            && self.unknown_until.is_some_and(|until| now + lease.mul_f64(0.04) + SEEN < until);
+        let placed = step.placed;
+        holds!(OneAttempt, !waits || placed == 0, "{placed} begin beside what the store lost");
     }
 
     pub(crate) fn progressed(&mut self, summary: &JobSummary) {
@@ -320,7 +342,9 @@ impl Witness {
 
     /// The store is an older one. What its later self gave out may run until then.
     pub(crate) fn went_back(&mut self, unknown_until: Moment, later: &Store, store: &Store) {
-        self.unknown_until = Some(unknown_until);
+        (self.unknown_until, self.knows_it) = (Some(unknown_until), store.is_marked());
+        let unknown = later.attempts.keys().filter(|fence| !store.attempts.contains_key(fence));
+        self.given.extend(unknown);
         if store.is_marked() {
             // What had been given up stands still somewhere, at most.
             let lost = later
@@ -338,8 +362,13 @@ impl Witness {
         self.begun.clear();
     }
 
+    /// What it gives out next comes after what it knows, and not after what it gave out.
+    pub(crate) fn is_behind(&mut self, known: Fence) {
+        (self.placed, self.kept) = (known, known);
+    }
+
     /// A new life knows what the store knows.
-    pub(crate) fn check_restored(&mut self, core: &Core, store: &Store) {
+    pub(crate) fn check_restored(&mut self, now: Moment, core: &Core, store: &Store) {
         // What was never durable was offered to nobody.
         self.placed = self.placed.min(self.kept);
         self.coming.retain(|fence| store.attempts.contains_key(fence));
@@ -365,6 +394,11 @@ impl Witness {
             }
         }
         assert_eq!(jobs.next(), None);
+        for id in &store.drained {
+            let row = core.workstation_row(now, *id);
+            let is_known = row.is_none_or(|row| row.reason.contains("drained"));
+            holds!(AcknowledgedDurable, is_known, "that {id} is drained was forgotten");
+        }
         // What was never durable may have been told to nobody.
         self.ended.retain(|job| store.has_ended(*job));
     }
