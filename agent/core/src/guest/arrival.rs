@@ -286,6 +286,10 @@ impl Guest {
         }
         let at = self.start.at;
         self.enter(turn.now, State::Running);
+        if matches!(self.process, Process::Reaping { .. }) {
+            // It was let go elsewhere and has ended here: that is told as of one that ran.
+            return;
+        }
         if self.is_rank() {
             turn.order(Effect::SetGoing(at));
         }

@@ -557,6 +557,21 @@ fn what_arrives_waits_for_the_word_and_then_does_as_its_job_says() {
 }
 
 #[test]
+fn what_has_landed_and_lost_its_keeper_is_not_set_going() {
+    let mut lab = Lab::comes(setting(Reaction::Migrate));
+    lab.lands();
+    assert_eq!(lab.keeper(KeeperEvent::Gone), ["reap"]);
+    assert_eq!(lab.hears(Event::GoOn), ["is Running"]);
+    assert_eq!(lab.exits(false), ["is lost"]);
+    // Where it was not let go yet, it still is as it was.
+    let mut lab = Lab::comes(setting(Reaction::Migrate));
+    lab.lands();
+    lab.keeper(KeeperEvent::Gone);
+    assert_eq!(lab.exits(false), ["refused: Ended"]);
+    assert_eq!(lab.hears(Event::GoOn), NOTHING);
+}
+
+#[test]
 fn a_rank_speaks_before_its_process_goes_on_and_only_when_it_may() {
     let mut lab = running(Setting { arrives: true, ..rank(Reaction::Migrate) });
     lab.hears(Event::Header { pipes: 2, lays: false });
