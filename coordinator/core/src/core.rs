@@ -247,7 +247,7 @@ impl Core {
         let others: BTreeMap<_, _> = restored.others.into_iter().collect();
         for (id, incarnation) in restored.incarnations {
             let others = others.get(&id).map(Vec::as_slice);
-            let speakers = Speakers::restored(incarnation, others);
+            let speakers = Speakers::restored(now, incarnation, others);
             core.change_workstation(now, id, |w| w.speakers = speakers);
         }
         for id in restored.drained {

@@ -77,6 +77,8 @@ pub(crate) struct Speakers {
     /// The life that was let in last: what is given out was given to it.
     let_in: Option<Incarnation>,
     others: Others,
+    /// When the store was read, which does not say who was heard.
+    since: Moment,
     /// Until then, what another has may still run.
     not_before: Moment,
 }
@@ -127,13 +129,13 @@ impl Speaker {
 
 impl Speakers {
     /// The store knows the last life, and nothing else of it, and who the others were.
-    pub(crate) fn restored(incarnation: Incarnation, others: Option<&[u8]>) -> Self {
+    pub(crate) fn restored(now: Moment, incarnation: Incarnation, others: Option<&[u8]>) -> Self {
         let host = String::new();
         let present = Some(Speaker { incarnation, boot: None, machine: None, host });
         // What does not read is of another version: a copy shows again.
         let others = others.and_then(|bytes| postcard::from_bytes(bytes).ok());
         let others = others.unwrap_or_default();
-        Self { present, let_in: Some(incarnation), others, ..Self::default() }
+        Self { present, let_in: Some(incarnation), others, since: now, ..Self::default() }
     }
 
     pub(crate) fn others(&self) -> &Others {
@@ -174,7 +176,7 @@ impl Speakers {
         let unheard = now.since(contact.heard);
         let may_run = now < contact.lease_until;
         if self.others.refused.iter().any(|refused| new.is_like(refused, &present)) {
-            if unheard < REFUSED_FOR {
+            if may_run || now.since(contact.heard.max(self.since)) < REFUSED_FOR {
                 return Verdict::InUse;
             }
         } else if new.incarnation == present.incarnation && !new.is_elsewhere(&present) {
@@ -267,6 +269,8 @@ mod tests {
         speakers: Speakers,
         connected: Option<u64>,
         heard: Moment,
+        /// When the coordinator began: from then on what it knows of has a lease.
+        began: Moment,
         lives: u64,
         changes: usize,
         /// Whom all that was given out was given to.
@@ -280,6 +284,7 @@ mod tests {
                 speakers: Speakers::default(),
                 connected: None,
                 heard: Moment::ZERO,
+                began: Moment::ZERO,
                 lives: 100,
                 changes: 0,
                 holder: None,
@@ -294,7 +299,8 @@ mod tests {
             }
             let is_heard = self.connected.is_some() && self.now.since(self.heard) <= BEAT * 2;
             // Guests all the time: the worst of it.
-            let contact = Contact { is_heard, heard: self.heard, lease_until: self.heard + LEASE };
+            let lease_until = self.heard.max(self.began) + LEASE;
+            let contact = Contact { is_heard, heard: self.heard, lease_until };
             let verdict = self.speakers.judge(self.now, contact, LEASE, &machine.speaker());
             match verdict {
                 Verdict::GoesOn | Verdict::TakesOver => {
@@ -318,8 +324,9 @@ mod tests {
             let Some(holder) = self.speakers.holder().or(self.connected.map(Incarnation)) else {
                 return;
             };
-            self.speakers = Speakers::restored(holder, Some(&others));
-            (self.connected, self.heard) = (None, self.now);
+            self.speakers = Speakers::restored(self.now, holder, Some(&others));
+            // Its guests may run, and when it was heard nobody knows.
+            (self.connected, self.heard, self.began) = (None, Moment::ZERO, self.now);
         }
 
         fn pass(&mut self, span: Duration) {

@@ -141,6 +141,10 @@ impl Lab {
         let fence = at.fence;
         let bytes = self.rng.random_range(1..100 << 20);
         self.tell(index, Event::Weighed { fence, bytes });
+        let keeper = self.place(index, at.place).keeper;
+        if let Some(since) = keeper.and_then(|keeper| keeper.stopped) {
+            self.tell(index, Event::Keeper(at.place, KeeperEvent::Stopped { since }));
+        }
         let is_over = self.fails(0.05);
         let disk_bytes = if is_over { DISK_BYTES_MAX + 1 } else { DISK_BYTES_MAX };
         let after = self.up_to(Duration::from_millis(50));
@@ -161,7 +165,7 @@ impl Lab {
             let failed = KeeperEvent::Failed { reason: "out of processes".to_owned() };
             return self.tell(index, Event::Keeper(at, failed));
         }
-        place.keeper = Some(Keeper { number, staged, dying: false });
+        place.keeper = Some(Keeper { number, staged, dying: false, stopped: None });
         if let Some(after) = dies {
             self.plan_here(index, after, Local::KeeperDies { place: at, number });
         }
@@ -210,6 +214,9 @@ impl Lab {
         let (fails, cannot) = (self.breaks_down(0.01), self.obstacle(0.3));
         let place = self.place(index, at);
         let Some(keeper) = place.keeper.filter(|keeper| keeper.number == number) else { return };
+        if keeper.stopped.is_some() {
+            return;
+        }
         if place.stands(now) {
             return place.waits.push(work);
         }

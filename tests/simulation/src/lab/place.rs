@@ -21,6 +21,8 @@ pub(crate) struct Keeper {
     pub(crate) staged: bool,
     /// It was killed or let go: it begins nothing more.
     pub(crate) dying: bool,
+    /// Somebody has stopped it, for good, when the agent's clock read this.
+    pub(crate) stopped: Option<Moment>,
 }
 
 /// What a keeper does in its own time, but not while it is frozen.

@@ -224,7 +224,7 @@ impl Lab {
                 self.hosts[index].ways.lossy(until, 0.05 + 0.6 * which);
             }
             Trouble::AgentCrash => self.agent_crashes(index),
-            Trouble::KeeperDeath => self.a_keeper_dies(index, which),
+            Trouble::KeeperDeath => self.a_keeper_dies(index, which, long > 0.8),
             Trouble::WorkerStop => {
                 let longest = match which * 30.0 % 3.0 {
                     0.0..1.0 => 0.4,
@@ -315,7 +315,8 @@ impl Lab {
         }
     }
 
-    fn a_keeper_dies(&mut self, index: usize, which: f64) {
+    /// Or is stopped, which is as good for its guest, in a while.
+    fn a_keeper_dies(&mut self, index: usize, which: f64, is_stopped: bool) {
         let keepers: Vec<_> = self.hosts[index]
             .places
             .iter()
@@ -327,7 +328,14 @@ impl Lab {
             .zip(1..)
             .find(|(_, nth)| which * keepers.len() as f64 <= f64::from(*nth));
         let chosen = chosen.map(|(keeper, _)| *keeper);
-        if let Some((at, number)) = chosen.filter(|_| !self.hosts[index].asleep) {
+        let Some((at, number)) = chosen.filter(|_| !self.hosts[index].asleep) else { return };
+        if is_stopped {
+            let host = &mut self.hosts[index];
+            let now = host.clock.reads(self.now);
+            if let Some(keeper) = &mut host.places[usize::from(at)].keeper {
+                keeper.stopped.get_or_insert(now);
+            }
+        } else {
             self.keeper_dies(index, gleaner_common::id::PlaceId(at), number);
         }
     }
