@@ -117,12 +117,18 @@ impl Guest {
     /// Its keeper would never say how it ends: it is killed, unless it is about to leave,
     /// which has a time of its own.
     pub(super) fn keeper_stands(&mut self, since: Moment, turn: &mut Turn<'_>) {
+        if turn.now.since(since) < STOPPED_MAX {
+            return;
+        }
+        if matches!(self.process, Process::Arriving(_)) {
+            return self.not_coming(KEEPER_STOPPED.to_owned(), turn);
+        }
         let stays = matches!(
             self.state,
             State::Running | State::Demoted | State::Suspended(_) | State::Retreating { .. }
         );
         let is_alone = self.process == Process::Alive && self.carriers == 0;
-        if stays && is_alone && turn.now.since(since) >= STOPPED_MAX {
+        if stays && is_alone {
             self.kill(false, turn);
             self.process = Process::Killed { stays: false, orphaned: Some(KEEPER_STOPPED) };
         }

@@ -511,19 +511,32 @@ impl Guest {
         };
         let of_process = match &self.process {
             Process::Arriving(arrival) => arrival.overdue_at(),
-            Process::Alive => Some(self.measured + MEASURE_EVERY),
-            Process::Preparing { .. }
+            Process::Alive
+            | Process::Preparing { .. }
             | Process::Killed { .. }
             | Process::Reaping { .. }
             | Process::Gone => None,
         };
-        [of_state, of_process, self.image.look_at()].into_iter().flatten().min()
+        [of_state, of_process, self.image.look_at(), self.measured_at()].into_iter().flatten().min()
+    }
+
+    /// When it is due to be looked at what a keeper has in hand.
+    fn measured_at(&self) -> Option<Moment> {
+        let is_in_hand = match &self.process {
+            Process::Arriving(arrival) => arrival.keeper_has_it(),
+            Process::Alive => true,
+            Process::Preparing { .. }
+            | Process::Killed { .. }
+            | Process::Reaping { .. }
+            | Process::Gone => false,
+        };
+        is_in_hand.then(|| self.measured + MEASURE_EVERY)
     }
 
     fn wake(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
         let due = |at: Option<Moment>| at.is_some_and(|at| now >= at);
-        if self.process == Process::Alive && due(Some(self.measured + MEASURE_EVERY)) {
+        if due(self.measured_at()) {
             self.measured = now;
             turn.order(Effect::Measure(self.start.at));
         }

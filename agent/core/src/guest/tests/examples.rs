@@ -295,6 +295,18 @@ fn a_keeper_that_somebody_has_stopped_costs_its_guest_an_attempt_and_no_more() {
 }
 
 #[test]
+fn what_comes_to_a_keeper_that_somebody_has_stopped_is_not_waited_for() {
+    let mut lab = Lab::comes(setting(Reaction::Migrate));
+    assert_eq!(lab.place.deadline(), Some(at(5)), "its keeper is looked at");
+    let stopped = || KeeperEvent::Stopped { since: at(1) };
+    assert_eq!(lab.at(at(10)).keeper(stopped()), NOTHING);
+    let told = lab.at(at(11)).keeper(stopped());
+    assert_eq!(told[..2], ["answer no", "dropkeeper"]);
+    lab.keeper(KeeperEvent::Gone);
+    assert!(lab.place.is_free());
+}
+
+#[test]
 fn a_keeper_that_dies_between_two_guests_costs_the_second_nothing() {
     let mut lab = running(setting(Reaction::Suspend));
     let unheard = || KeeperEvent::NotBegun { fence: FENCE };
@@ -548,7 +560,7 @@ fn what_is_done_to_a_guest_that_stands_hurries_and_no_more_than_that() {
 #[test]
 fn what_arrives_waits_for_the_word_and_then_does_as_its_job_says() {
     let mut lab = Lab::comes(setting(Reaction::Migrate));
-    assert_eq!(lab.place.deadline(), None);
+    assert_eq!(lab.place.deadline(), Some(at(5)), "but for a look at its keeper");
     assert_eq!(lab.at(at(50)).lands(), ["answer yes", "arrived"]);
     assert_eq!(lab.owner(Owner::Here), NOTHING, "it stands still");
     assert_eq!(lab.hears(Event::Stay), NOTHING, "that is for what is to leave");
