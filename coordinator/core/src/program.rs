@@ -15,7 +15,7 @@ mod past;
 mod record;
 mod waits;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gleaner_common::id::{ContentHash, Fence, Generation, WorkstationId};
 use gleaner_common::program::{Life, ProgramSpec};
@@ -114,7 +114,7 @@ pub(crate) struct Program {
     negotiations: Negotiations,
     /// Agents that were not told of a rank's place, because they had no rank then.
     pub(crate) missed_places: BTreeSet<WorkstationId>,
-    orders: Vec<Order>,
+    orders: VecDeque<Order>,
 }
 
 impl Program {
@@ -178,7 +178,7 @@ impl Program {
             waits: Waits::default(),
             negotiations: Negotiations::default(),
             missed_places: BTreeSet::new(),
-            orders: vec![],
+            orders: VecDeque::new(),
         };
         program.drive_snapshots(now);
         program
@@ -211,15 +211,16 @@ impl Program {
         self.spec.ranks_max.max(first)
     }
 
-    /// Takes the orders given since they were last taken.
-    pub(crate) fn take_orders(&mut self) -> Vec<Order> {
-        std::mem::take(&mut self.orders)
+    /// Takes the first of the orders that were given: what is carried out may bring more,
+    /// which come after the others.
+    pub(crate) fn next_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
     }
 
     fn journal(&mut self, happened: &Happened) {
         let (sequence, bytes) = (self.sequence, happened.to_bytes());
         self.grow_journal(bytes.len());
-        self.orders.push(Order::Journal { sequence, bytes });
+        self.orders.push_back(Order::Journal { sequence, bytes });
     }
 
     fn grow_journal(&mut self, by: usize) {
@@ -255,16 +256,16 @@ impl Program {
                     self.answer(rank, request, answer);
                 }
                 bag::Effect::Accept { .. } => {}
-                bag::Effect::GiveUp { task, losses } => self.orders.push(Order::Note(format!(
-                    "{task} was lost {losses} times with the ranks that held it: given up"
-                ))),
+                bag::Effect::GiveUp { task, losses } => self.orders.push_back(Order::Note(
+                    format!("{task} was lost {losses} times with the ranks that held it: given up"),
+                )),
             }
         }
     }
 
     fn answer(&mut self, rank: Rank, request: Request, answer: Answer) {
         let what = ToRank::Answered { request, answer };
-        self.orders.push(Order::Send { rank, what });
+        self.orders.push_back(Order::Send { rank, what });
     }
 
     /// A rank asks. `free`: how many more ranks there are places for now.
@@ -342,8 +343,8 @@ impl Program {
 
     fn add_ranks(&mut self, count: u32, happened: Happened) {
         self.happen(happened);
-        self.orders.push(Order::Spawned { count });
-        self.orders.push(Order::SendAll(ToRank::Ranks(self.past.ranks())));
+        self.orders.push_back(Order::Spawned { count });
+        self.orders.push_back(Order::SendAll(ToRank::Ranks(self.past.ranks())));
     }
 
     /// The spawned ranks exist from now on.
@@ -375,7 +376,7 @@ impl Program {
         for to in (0..self.past.ranks()).map(Rank).filter(|to| *to != rank) {
             let last = lasts.get(&to).copied().unwrap_or_default();
             let what = ToRank::PeerEnded { rank, snapshot, end, last };
-            self.orders.push(Order::Send { rank: to, what });
+            self.orders.push_back(Order::Send { rank: to, what });
         }
         self.happen(Happened::Ended { rank, end, snapshot, sent });
         self.gone(rank);
@@ -431,11 +432,12 @@ impl Program {
         next.journal(&Happened::Began(Box::new(state)));
         let parts = next.past.state.whole.as_ref().map(Whole::hashes).unwrap_or_default();
         if let Some(whole) = self.past.state.whole.as_ref().filter(|_| parts.is_empty()) {
-            self.orders.push(Order::Unneeded(whole.hashes()));
+            self.orders.push_back(Order::Unneeded(whole.hashes()));
         }
-        next.orders.push(Order::Cuts(parts));
+        next.orders.push_back(Order::Cuts(parts));
         // The old life's last orders go first.
-        next.orders.splice(0..0, self.take_orders().into_iter().filter(Order::outlives_a_life));
+        let last = std::mem::take(&mut self.orders).into_iter().filter(Order::outlives_a_life);
+        next.orders = last.chain(std::mem::take(&mut next.orders)).collect();
         *self = next;
     }
 
@@ -489,7 +491,7 @@ impl Program {
                     self.drop_parts();
                     self.parts = Some(BTreeMap::new());
                     self.happen(Happened::CutBegan(snapshot));
-                    self.orders.push(Order::SendAll(ToRank::Cut(snapshot)));
+                    self.orders.push_back(Order::SendAll(ToRank::Cut(snapshot)));
                 }
                 snapshots::Effect::Whole(snapshot) => self.is_whole(snapshot),
                 snapshots::Effect::Forget(snapshot) if snapshot == self.past.state.newest => {
@@ -518,7 +520,7 @@ impl Program {
         }
         self.missed = false;
         let parts = self.parts.take().unwrap_or_default();
-        self.orders.push(Order::Cuts(parts.values().copied().collect()));
+        self.orders.push_back(Order::Cuts(parts.values().copied().collect()));
         let before = self.past.state.whole.as_ref().map(Whole::hashes).unwrap_or_default();
         let kept: BTreeSet<ContentHash> = parts.values().copied().collect();
         self.unneeded(before.into_iter().filter(|part| !kept.contains(part)).collect());
@@ -541,7 +543,7 @@ impl Program {
 
     fn unneeded(&mut self, parts: Vec<ContentHash>) {
         if !parts.is_empty() {
-            self.orders.push(Order::Unneeded(parts));
+            self.orders.push_back(Order::Unneeded(parts));
         }
     }
 
@@ -563,7 +565,7 @@ impl Program {
     fn look_at_waits(&mut self, now: Moment, live: &BTreeSet<Rank>) {
         let mut orders = vec![];
         self.waits.go_on(now, &self.past, live, &mut orders);
-        self.orders.append(&mut orders);
+        self.orders.extend(orders);
     }
 
     /// When `wake` is due: ask again after every call.
@@ -586,7 +588,7 @@ impl Program {
             // No snapshot would be of any use: see `is_whole`.
             self.drop_parts();
             self.snapshots = None;
-            self.orders.push(Order::Note(NO_SNAPSHOTS.to_owned()));
+            self.orders.push_back(Order::Note(NO_SNAPSHOTS.to_owned()));
         } else if all || self.parts.is_some() {
             let effects = self.snapshots.as_mut().map(|snapshots| snapshots.wake(now));
             self.snapshot_effects(effects.unwrap_or_default());

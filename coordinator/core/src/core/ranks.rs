@@ -272,10 +272,10 @@ impl Core {
 
     /// Carries out what a program has decided.
     pub(super) fn obey_program(&mut self, draft: &mut Draft, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        let Some(program) = &mut job.program else { return };
-        let (life, orders) = (program.life(), program.take_orders());
-        for order in orders {
+        while let Some(program) = self.jobs.get_mut(&id).and_then(|job| job.program.as_mut())
+            && let Some(order) = program.next_order()
+        {
+            let life = program.life();
             match order {
                 Order::Journal { sequence, bytes } => {
                     draft.change(Change::ProgramEvent { job: id, life, sequence, bytes });

@@ -126,19 +126,19 @@ impl Program {
         for effect in effects {
             match effect {
                 Effect::Tell { rank, said } => {
-                    self.orders.push(Order::Send { rank, what: ToRank::Negotiate(said) });
+                    self.orders.push_back(Order::Send { rank, what: ToRank::Negotiate(said) });
                 }
                 Effect::Answer { rank, request, answer } => self.answer(rank, request, answer),
                 Effect::Asked { more, is_answer } => {
-                    self.orders.push(Order::Asked { more, is_answer });
+                    self.orders.push_back(Order::Asked { more, is_answer });
                 }
                 Effect::Begin { by, request, count } => {
                     let first = Rank(self.past.ranks());
                     self.add_ranks(count, Happened::Spawned { by, request, first, count });
                 }
-                Effect::Answered { by } => self.orders.push(Order::Answered { by }),
-                Effect::Enforce { by } => self.orders.push(Order::Enforce { by }),
-                Effect::Note(note) => self.orders.push(Order::Note(note)),
+                Effect::Answered { by } => self.orders.push_back(Order::Answered { by }),
+                Effect::Enforce { by } => self.orders.push_back(Order::Enforce { by }),
+                Effect::Note(note) => self.orders.push_back(Order::Note(note)),
             }
         }
     }
