@@ -69,7 +69,7 @@ pub enum OpenStoreError {
     TooNew { path: PathBuf, theirs: usize, ours: usize },
     #[error("the database {} is damaged: {detail}: expected a whole one, `glean coordinator restore FILE` brings a backup back", path.display())]
     Damaged { path: PathBuf, detail: String },
-    #[error("the database {} is damaged: {detail}, what was committed before can be read: `glean coordinator backup FILE` saves that, and `restore FILE` goes on from it", path.display())]
+    #[error("the database {} is damaged: {detail}, what was committed before can be read: a backup of it saves that, and `glean coordinator restore FILE` goes on from there", path.display())]
     LogDamaged { path: PathBuf, detail: String },
     #[error(
         "the database {} is no database any more ({bytes} bytes), and its authority is there: expected a whole one, `glean coordinator restore FILE` brings a backup back", path.display()
