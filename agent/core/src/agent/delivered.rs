@@ -34,8 +34,8 @@ impl Delivered {
         generation: Generation,
         newest: Fence,
     ) -> Vec<(Fence, SubprogramId)> {
-        let is_unknown = |fence: Fence| newest < fence && fence.generation < generation;
-        self.taken.iter().copied().filter(|(fence, _)| is_unknown(*fence)).collect()
+        let taken = self.taken.iter().copied();
+        taken.filter(|(fence, _)| is_unknown(*fence, generation, newest)).collect()
     }
 
     pub(super) fn keep(&mut self, end: AttemptEvent, known_to: Generation) {
@@ -60,8 +60,7 @@ impl Delivered {
         newest: Fence,
     ) -> Vec<AttemptEvent> {
         self.take_those(|end, known_to| {
-            let fence = end.fence();
-            known_to != generation && newest < fence && fence.generation < generation
+            known_to != generation && is_unknown(end.fence(), generation, newest)
         })
     }
 
@@ -75,6 +74,11 @@ impl Delivered {
         self.bytes = self.ends.iter().map(|(end, _)| bytes(end)).sum();
         taken.into_iter().map(|(end, _)| end).collect()
     }
+}
+
+/// Does a coordinator of this generation, which knows of none after `newest`, not know it?
+fn is_unknown(fence: Fence, generation: Generation, newest: Fence) -> bool {
+    newest < fence && fence.generation < generation
 }
 
 /// What an end takes up beyond its own size.
