@@ -49,8 +49,9 @@ use crate::usage::{LifeAccount, LifeKept, LoadAverages, UsageRecord};
 /// have tickets, agents speak for the ranks that the coordinator says they have, and hear whose keys
 /// were revoked, and subprograms have replicas. 6: jobs change their size, and workstations are packed.
 /// 7: fences belong to a generation, usage records to a life of their spool, and a workstation to one
-/// machine.
-pub const VERSION: u16 = 8;
+/// machine. 8: agents tell of jobs that a coordinator which went back does not know. 9: that a rank
+/// begins anew is a question of its agent.
+pub const VERSION: u16 = 9;
 
 /// QUIC's application protocol name. The version stands in [`Opening`], so
 /// that a mismatch can be explained instead of failing the handshake.

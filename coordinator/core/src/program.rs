@@ -286,6 +286,9 @@ impl Program {
                 self.asked_to_negotiate(clock, rank, (request, ask), free);
             }
             Ask::Negotiates => self.negotiates(rank, request),
+            Ask::BeginsAnew if !self.past.is_known_to_bag(rank) => {
+                self.answer(rank, request, Answer::Returned);
+            }
             Ask::Done { result: bytes, .. } | Ask::PutTask { task: bytes }
                 if bytes.len() > ASK_BYTES_MAX =>
             {
@@ -297,7 +300,8 @@ impl Program {
             | Ask::ReturnTask { .. }
             | Ask::PutTask { .. }
             | Ask::CloseBag
-            | Ask::NextResult => self.asked_bag(rank, request, ask),
+            | Ask::NextResult
+            | Ask::BeginsAnew => self.asked_bag(rank, request, ask),
         }
     }
 

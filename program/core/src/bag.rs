@@ -139,6 +139,10 @@ impl Bag {
                 self.closed = true;
                 self.answer(rank, request, Answer::Closed, &mut effects);
             }
+            Ask::BeginsAnew => {
+                self.take_back(rank, false, &mut effects);
+                self.answer(rank, request, Answer::Returned, &mut effects);
+            }
             Ask::Spawn { .. }
             | Ask::Leave
             | Ask::Processors
@@ -156,6 +160,12 @@ impl Bag {
     pub fn gone(&mut self, rank: Rank, lost: bool) -> Vec<Effect> {
         let mut effects = vec![];
         self.asked.remove(&rank);
+        self.take_back(rank, lost, &mut effects);
+        self.feed(&mut effects);
+        effects
+    }
+
+    fn take_back(&mut self, rank: Rank, lost: bool, effects: &mut Vec<Effect>) {
         self.for_task.retain(|(of, _)| *of != rank);
         self.for_result.retain(|(of, _)| *of != rank);
         let of_rank = |task: &&Task| {
@@ -173,8 +183,6 @@ impl Bag {
                 self.over(task);
             }
         }
-        self.feed(&mut effects);
-        effects
     }
 
     fn insert(&mut self, bytes: Vec<u8>) -> Task {

@@ -252,9 +252,11 @@ pub struct Endpoint {
     boundary: Option<Mark>,
     pending: Option<Mark>,
     boundaries: u64,
-    /// The newest question, of the rank and of its present process.
+    /// The newest question, of the rank, of its present process, and of those before
+    /// that one which it knows nothing of.
     asked: Request,
     program_asked: Request,
+    former: Request,
     open: BTreeMap<Request, Ask>,
     /// How many frames the process was given, and what it waits for since.
     frames: u64,
@@ -288,6 +290,7 @@ impl Endpoint {
             boundaries: 0,
             asked: Request(0),
             program_asked: Request(0),
+            former: Request(0),
             open: BTreeMap::new(),
             frames: 0,
             haggled: 0,

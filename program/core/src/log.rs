@@ -215,6 +215,11 @@ impl Log {
         self.given_up = false;
     }
 
+    /// Whoever asked is gone.
+    pub(crate) fn forget_answers(&mut self) {
+        self.retain(|entry| matches!(entry.what, What::Piece { .. }));
+    }
+
     fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
         self.entries.retain(keep);
         self.bytes = self.entries.iter().map(|entry| entry.what.cost()).sum();

@@ -458,7 +458,8 @@ pub fn said_by(request: Request, ask: &Ask) -> Option<Said> {
         | Ask::ReturnTask { .. }
         | Ask::PutTask { .. }
         | Ask::CloseBag
-        | Ask::NextResult => return None,
+        | Ask::NextResult
+        | Ask::BeginsAnew => return None,
     };
     Some(Said { opener: Party::Job, negotiation: Negotiation(request.0), round: 0, statement })
 }

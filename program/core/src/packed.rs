@@ -22,7 +22,7 @@ use crate::wire::{Answer, Ask, Unreceived, Wait};
 
 /// The version of a packed endpoint, which comes first in its bytes. Version 1
 /// was whatever the core's own fields were; 2 knew no negotiations.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 
 /// No counter comes as far in earnest; beyond it, sums could overflow.
 pub(crate) const COUNT_MAX: u64 = 1 << 60;
@@ -65,6 +65,7 @@ pub(crate) struct PackedEndpoint {
     pub(crate) boundaries: u64,
     pub(crate) asked: Request,
     pub(crate) program_asked: Request,
+    pub(crate) former: Request,
     pub(crate) open: BTreeMap<Request, Ask>,
     pub(crate) frames: u64,
     pub(crate) wait: Option<Wait>,

@@ -137,6 +137,10 @@ pub enum Ask {
     Negotiates,
     /// What the program says in a negotiation that it has opened.
     Negotiate(Said),
+    /// Asked by a rank's agent, never by a program: a process that knows nothing
+    /// follows the one that asked before, and what that one held comes back. Numbered
+    /// like any question, so that it counts once, however often it is heard.
+    BeginsAnew,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -59,9 +59,11 @@ impl Asking {
             Ask::PutTask { task } => (About::AddTask, task.len()),
             Ask::Spawn { count } => (About::Spawn(*count), 0),
             Ask::Done { result, .. } => (About::Quiet, result.len()),
-            Ask::CloseBag | Ask::ReturnTask { .. } | Ask::Leave | Ask::Negotiates => {
-                (About::Quiet, 0)
-            }
+            Ask::CloseBag
+            | Ask::ReturnTask { .. }
+            | Ask::Leave
+            | Ask::Negotiates
+            | Ask::BeginsAnew => (About::Quiet, 0),
             Ask::Processors | Ask::NextTask | Ask::NextResult | Ask::Negotiate(_) => {
                 (About::Other, 0)
             }

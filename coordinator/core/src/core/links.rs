@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId, WorkstationId};
 use gleaner_common::job::Outcome;
-use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{
     AgentFrame, AttemptEvent, Blame, CoordinatorFrame, Facts, Finished, GuestState, Presence,
@@ -402,12 +401,8 @@ impl Core {
                 return self.attempt_started(draft, fence);
             }
             AttemptEvent::Resumed { .. } => GuestState::Running,
-            AttemptEvent::Stays { keep, .. } => {
+            AttemptEvent::Stays { .. } => {
                 self.stays(draft, fence, "its owner has left");
-                // What was given to the process that is gone.
-                if keep == Keep::Nothing {
-                    self.returns_tasks(draft, fence);
-                }
                 GuestState::Running
             }
             AttemptEvent::Arrived { bytes, frozen, .. } => {

@@ -2,8 +2,8 @@
 
 use gleaner_common::time::Moment;
 
-use super::{Back, Effect, Endpoint, frame_of};
-use crate::address::{Boundary, Rank, Snapshot, cost};
+use super::{Back, Effect, Endpoint, OPEN_ASKS_MAX, frame_of};
+use crate::address::{Boundary, Rank, Request, Snapshot, cost};
 use crate::complaint::Complaint;
 use crate::packed::{Mark, MarkKind, Presence, What};
 use crate::peer;
@@ -140,11 +140,14 @@ impl Endpoint {
 
     /// A new process that knows nothing: what the old one received is lost,
     /// what it sent and asked stays sent and asked; but for what it wanted to be
-    /// given itself, which would be lost with it.
+    /// given itself, which would be lost with it, as is what it held: that is told
+    /// after all that it asked.
     fn begin_anew(&mut self, now: Moment, out: &mut Vec<Effect>) {
         self.log.forget_given();
-        self.program_asked = self.asked;
-        self.open.retain(|_, ask| !matches!(ask, Ask::NextTask | Ask::NextResult));
+        self.log.forget_answers();
+        if self.asked != self.former {
+            self.begin_to_ask_anew(out);
+        }
         let rank = self.config.rank;
         for (&to, peer) in &mut self.peers {
             if peer.inside.is_open() {
@@ -159,6 +162,19 @@ impl Endpoint {
         self.commit(mark, out);
         self.finish_cut(now, out);
         self.forget_way_unless_kept();
+    }
+
+    fn begin_to_ask_anew(&mut self, out: &mut Vec<Effect>) {
+        let stays = |ask: &Ask| !matches!(ask, Ask::NextTask | Ask::NextResult | Ask::BeginsAnew);
+        self.open.retain(|_, ask| stays(ask));
+        // As if it had ended before it asked the last of them.
+        while self.open.len() > OPEN_ASKS_MAX {
+            self.open.pop_last();
+        }
+        let request = Request(self.asked.0 + 1);
+        (self.asked, self.program_asked, self.former) = (request, request, request);
+        self.open.insert(request, Ask::BeginsAnew);
+        out.push(Effect::Ask { request, ask: Ask::BeginsAnew });
     }
 
     fn count_what_waits(&mut self) {

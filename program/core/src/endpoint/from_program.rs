@@ -229,11 +229,12 @@ impl Endpoint {
                 }
                 0
             }
+            Ask::BeginsAnew => return self.fault("it asks what its agent asks", out),
         };
         if request.0 != self.program_asked.0 + 1 {
             return self.fault("its questions are not numbered one after the other", out);
         }
-        if bytes > ASK_BYTES_MAX || self.open.len() >= OPEN_ASKS_MAX {
+        if bytes > ASK_BYTES_MAX || self.open_of_process() >= OPEN_ASKS_MAX {
             return self.fault("it asks too much at once", out);
         }
         self.program_asked = request;
@@ -246,9 +247,14 @@ impl Endpoint {
         out.push(Effect::Ask { request, ask });
     }
 
+    /// How many questions of the process that is here are open.
+    pub(super) fn open_of_process(&self) -> usize {
+        self.open.keys().filter(|request| **request > self.former).count()
+    }
+
     pub(super) fn answered(&mut self, request: Request, answer: Answer, out: &mut Vec<Effect>) {
-        // Answered already.
-        if self.open.remove(&request).is_none() {
+        // Answered already; or nobody here has asked.
+        if self.open.remove(&request).is_none() || request <= self.former {
             return;
         }
         let number = self.log.next_number();

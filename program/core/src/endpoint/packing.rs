@@ -87,11 +87,15 @@ impl Endpoint {
         let ranks_max = self.config.ranks_max;
         ensure(self.peers.keys().all(|rank| rank.0 < ranks_max), "a peer that can be no rank")?;
         ensure(self.asked >= self.program_asked, "the program has asked more than the rank")?;
+        let its_former = "its program has asked less than a former process";
+        ensure(self.program_asked >= self.former, its_former)?;
         ensure(
             self.asked.0.max(self.boundaries).max(self.frames) <= COUNT_MAX,
             "too high a count",
         )?;
-        ensure(self.open.len() <= OPEN_ASKS_MAX, "too many questions are open")?;
+        let (its_own, of_former) = (self.open_of_process(), self.open.len());
+        let is_bounded = its_own <= OPEN_ASKS_MAX && of_former - its_own <= OPEN_ASKS_MAX + 1;
+        ensure(is_bounded, "too many questions are open")?;
         ensure(self.open.keys().all(|of| *of <= self.asked), "a question is open and not asked")?;
         ensure(self.unreceived.len() <= LIST_MAX, "too long a list of what was not received")?;
         ensure(self.cutting.is_none_or(|at| at > self.snapshot), "it waits for a cut it has had")?;
@@ -148,6 +152,7 @@ impl From<&Endpoint> for PackedEndpoint {
             boundaries: endpoint.boundaries,
             asked: endpoint.asked,
             program_asked: endpoint.program_asked,
+            former: endpoint.former,
             open: endpoint.open.clone(),
             frames: endpoint.frames,
             wait: endpoint.wait,
@@ -183,6 +188,7 @@ impl TryFrom<PackedEndpoint> for Endpoint {
             boundaries: packed.boundaries,
             asked: packed.asked,
             program_asked: packed.program_asked,
+            former: packed.former,
             open: packed.open,
             frames: packed.frames,
             wait: packed.wait,

@@ -175,8 +175,56 @@ fn what_a_process_wanted_to_be_given_is_not_asked_for_when_it_begins_anew() {
         asked.collect::<Vec<_>>()
     };
     assert_eq!(asked(&mut one), [1, 2, 3]);
+    let effects = handle(&mut one, Event::RolledBack(Back::Nothing));
+    let begins = Effect::Ask { request: Request(4), ask: Ask::BeginsAnew };
+    assert!(effects.contains(&begins), "what it held comes back");
+    assert_eq!(asked(&mut one), [1, 4]);
     handle(&mut one, Event::RolledBack(Back::Nothing));
-    assert_eq!(asked(&mut one), [1]);
+    assert_eq!(asked(&mut one), [1, 4], "nothing was asked in between");
+}
+
+/// The new one would take it for an answer to what it has not asked.
+#[test]
+fn a_process_is_not_given_what_a_former_one_was_answered() {
+    for answered_while in ["away", "absent", "there"] {
+        let mut one = present(1);
+        let answer = |one: &mut Endpoint, of, answer| {
+            handle(one, Event::Answered { request: Request(of), answer })
+        };
+        let put = Answer::Put { task: Task(1) };
+        for (number, task) in [(1, vec![1]), (2, vec![2])] {
+            let ask = Ask::PutTask { task };
+            say(&mut one, ProgramFrame::Ask { request: Request(number), ask });
+        }
+        handle(&mut one, Event::RolledBack(Back::Nothing));
+        if answered_while == "away" {
+            // It moves on, and begins anew once more.
+            answer(&mut one, 1, put.clone());
+            handle(&mut one, Event::RolledBack(Back::Nothing));
+        }
+        let early = (answered_while == "absent").then(|| answer(&mut one, 1, put.clone()));
+        let effects = say(&mut one, ProgramFrame::Hello { version: VERSION });
+        let welcomes = |request| {
+            let welcome = |effect: &Effect| matches!(effect, Effect::ToProgram(AgentFrame::Welcome(it)) if it.request == request);
+            effects.iter().any(welcome)
+        };
+        assert!(welcomes(Request(4)), "{effects:?}");
+        let late = answer(&mut one, 2, put.clone());
+        let returned = answer(&mut one, 3, Answer::Returned);
+        for effects in [early.unwrap_or_default(), effects, late, returned] {
+            let is_answer =
+                |effect: &Effect| matches!(effect, Effect::ToProgram(AgentFrame::Answer { .. }));
+            assert!(!effects.iter().any(is_answer), "{answered_while}: {effects:?}");
+        }
+        // It may ask as much as any other.
+        for number in (4..).take(OPEN_ASKS_MAX) {
+            let ask = Ask::PutTask { task: vec![3] };
+            let said = say(&mut one, ProgramFrame::Ask { request: Request(number), ask });
+            assert!(matches!(said[..], [Effect::Ask { .. }]), "{said:?}");
+        }
+        one.check().unwrap();
+        assert_eq!(answer(&mut one, 4, put).len(), 1, "its own");
+    }
 }
 
 #[test]
@@ -194,6 +242,8 @@ fn programs_that_break_the_protocol_are_told_how() {
     check_fault(took, &broke("it has taken what it was not given"));
     let ask = ProgramFrame::Ask { request: Request(2), ask: Ask::Processors };
     check_fault(ask, &broke("its questions are not numbered one after the other"));
+    let ask = ProgramFrame::Ask { request: Request(1), ask: Ask::BeginsAnew };
+    check_fault(ask, &broke("it asks what its agent asks"));
     let ask = Ask::PutTask { task: vec![0; 1 << 20] };
     check_fault(ProgramFrame::Ask { request: Request(1), ask }, &broke("it asks too much at once"));
     let mut stands = present(1);

@@ -14,7 +14,7 @@ use crate::wire::{Ack, PeerFrame, ProgramFrame};
 
 /// The bytes of [`filled`] in each version, the oldest first; of version 1, those
 /// of an endpoint to which nothing has happened.
-const GOLDEN: [(u16, &str); 3] = [
+const GOLDEN: [(u16, &str); 4] = [
     (
         1,
         "010103000300802080804000008080100b0000008080400000000000000000000001000000000000000000\
@@ -35,6 +35,14 @@ const GOLDEN: [(u16, &str); 3] = [
          000202ac0200026869000a080301010201030100030206010102010101060105010204c801a01fac02fa01\
          09010201010102060105010204c801a01fac02fa01090204030104040101ab0b0101020101020207ac0202\
          01020103",
+    ),
+    (
+        4,
+        "0401030003010204e80701050300020001020102ac02000268690304ac02e807059003de02882701050107\
+         0601011204010104c801a01fac02fa0109010702030808000202ac02000268690102090901020701000a0a\
+         000202ac0200026869000a080301010201030100030206010102010101060105010204c801a01fac02fa01\
+         09010201010102060105010204c801a01fac02fa0109020403020104040101ab0b0101020101020207ac02\
+         0201020103",
     ),
 ];
 
@@ -141,6 +149,7 @@ fn filled() -> PackedEndpoint {
         boundaries: 2,
         asked: Request(4),
         program_asked: Request(3),
+        former: Request(2),
         open: [(Request(4), Ask::Done { task: Task(1), result: vec![0xab] })].into(),
         frames: 11,
         wait: Some(Wait::Room { to: OTHER }),
@@ -194,7 +203,7 @@ fn progress_there(packed: &mut PackedEndpoint) -> &mut Progress {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "any number will do")]
-const NUMBERS: [Tamper; 42] = [
+const NUMBERS: [Tamper; 43] = [
     |p, n| p.config.rank = Rank(n as u32),
     |p, n| p.config.ranks = n as u32,
     |p, n| p.config.first = Rank(n as u32),
@@ -209,6 +218,7 @@ const NUMBERS: [Tamper; 42] = [
     |p, n| p.boundaries = n,
     |p, n| p.asked = Request(n),
     |p, n| p.program_asked = Request(n),
+    |p, n| p.former = Request(n),
     |p, n| p.frames = n,
     |p, n| p.log.last = n,
     |p, n| p.log.given = n,
@@ -263,6 +273,8 @@ fn an_endpoint_that_contradicts_itself_is_refused_with_what_is_wrong() {
     check_refused(|p| p.cutting = Some(Snapshot(2)), "it waits for a cut it has had");
     check_refused(|p| p.frames = u64::MAX, "too high a count");
     check_refused(|p| p.program_asked = Request(5), "the program has asked more than the rank");
+    let former = "its program has asked less than a former process";
+    check_refused(|p| p.former = Request(4), former);
     check_refused(|p| p.log.given = 11, "more was given than delivered");
     check_refused(|p| p.log.entries.swap(0, 1), "the log is out of order");
     check_refused(|p| other(p).outgoing.sent = 2, "more is sent than there is");

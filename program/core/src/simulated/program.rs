@@ -88,6 +88,8 @@ pub struct Program {
     sent_cost: BTreeMap<Rank, u64>,
     took: BTreeMap<Rank, u64>,
     logged: bool,
+    /// The first question of this process, and the next.
+    first: Request,
     request: Request,
     asked: Option<Request>,
     answers: BTreeMap<Request, Answer>,
@@ -132,6 +134,7 @@ impl Program {
             sent_cost: BTreeMap::new(),
             took: BTreeMap::new(),
             logged: false,
+            first: Request(0),
             request: Request(0),
             asked: None,
             answers: BTreeMap::new(),
@@ -517,7 +520,7 @@ impl Program {
                 self.window = welcome.window;
                 self.rooms = welcome.rooms.into_iter().collect();
                 self.logged = welcome.logged;
-                self.request = welcome.request;
+                (self.first, self.request) = (welcome.request, welcome.request);
                 self.phase =
                     if welcome.restored.is_some() { Phase::Restoring } else { Phase::Running };
             }
@@ -541,6 +544,7 @@ impl Program {
                 self.must(grows, || format!("the room to {to} shrinks to {total}"));
             }
             AgentFrame::Answer { request, answer } => {
+                self.must(request >= self.first, || format!("a former process asked {request}"));
                 let before = self.answers.insert(request, answer);
                 self.must(before.is_none(), || format!("{request} is answered twice"));
             }

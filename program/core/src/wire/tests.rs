@@ -75,6 +75,7 @@ fn what_programs_ask() {
         (Ask::NextResult, "050508"),
         (Ask::Negotiates, "050509"),
         (Ask::Negotiate(said(Statement::Reject(Why::Price))), "05050a0007020407"),
+        (Ask::BeginsAnew, "05050b"),
     ] {
         check(&ProgramFrame::Ask { request: REQUEST, ask }, hex);
     }

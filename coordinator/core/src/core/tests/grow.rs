@@ -95,7 +95,7 @@ fn a_frozen_rank_that_cannot_leave_is_asked_again_after_a_while_only() {
     assert_eq!(asked, 1);
 }
 
-/// Its agent was cut off when it was to leave, and says only that it stays.
+/// Its agent tells it again on each connection, and in between the rank has asked.
 #[test]
 fn what_a_rank_held_that_begins_anew_is_given_to_another() {
     let mut site = Site::with_idle(2);
@@ -112,7 +112,15 @@ fn what_a_rank_held_that_begins_anew_is_given_to_another() {
     site.hear_of(id, AttemptEvent::Stays { fence, keep: Keep::State });
     assert_eq!(site.told(), [], "it does it");
     site.hear_of(id, AttemptEvent::Stays { fence, keep: Keep::Nothing });
-    site.check_answer(offered[0].0, 2, &wire::Answer::Task { task, bytes });
+    site.ask(offered[1], 2, Ask::BeginsAnew);
+    let given = wire::Answer::Task { task, bytes: bytes.clone() };
+    site.check_answer(offered[0].0, 2, &given);
+    site.check_answer(id, 2, &wire::Answer::Returned);
+    site.ask(offered[1], 3, Ask::NextTask);
+    site.hear_of(id, AttemptEvent::Stays { fence, keep: Keep::Nothing });
+    site.ask(offered[1], 2, Ask::BeginsAnew);
+    site.ask(offered[0], 3, Ask::ReturnTask { task });
+    site.check_answer(id, 3, &wire::Answer::Task { task, bytes });
 }
 
 #[test]

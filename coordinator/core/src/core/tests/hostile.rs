@@ -88,6 +88,7 @@ fn said() -> impl Strategy<Value = FromRank> {
     let ask = prop_oneof![
         (0u32..5).prop_map(|count| Ask::Spawn { count }),
         Just(Ask::Leave),
+        Just(Ask::BeginsAnew),
         Just(Ask::Processors),
         Just(Ask::NextTask),
         Just(Ask::NextResult),
