@@ -22,6 +22,10 @@ impl Guest {
         match self.state {
             State::Ending(None) | State::Ended => {}
             State::Arriving | State::Landed => self.refuse(NotHere::Asked, turn),
+            // A rank that begins anew has begun.
+            _ if matches!(self.process, Process::Preparing { .. }) && !self.endpoint => {
+                self.refuse(NotHere::Asked, turn);
+            }
             State::Running
             | State::Demoted
             | State::Suspended(_)

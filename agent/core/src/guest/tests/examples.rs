@@ -270,9 +270,23 @@ fn a_guest_that_is_killed_while_its_files_are_laid_ends_when_they_lie() {
     assert!(lab.place.is_free());
 
     let mut lab = running(with_files);
-    assert_eq!(lab.hears(Event::Retreat), ["retreated: Asked, 0"]);
+    assert_eq!(lab.hears(Event::Retreat), ["refused: Asked"], "it had not begun");
     assert_eq!(lab.hears(Event::Laid(Err("the disk is full".into()))), ["clearground"]);
     assert!(lab.place.is_free());
+}
+
+#[test]
+fn a_rank_that_is_asked_to_go_has_begun_once_it_was_launched() {
+    let mut lab = running(Setting { inputs: true, ..rank(Reaction::Retreat) });
+    assert_eq!(lab.hears(Event::Retreat), ["refused: Asked"]);
+    let mut lab = running(Setting { inputs: true, ..rank(Reaction::Retreat) });
+    lab.hears(Event::Laid(Ok(())));
+    lab.owner(Owner::Here);
+    lab.hears(Event::Returned);
+    lab.keeper(KeeperEvent::Ended { last: false });
+    lab.exits(true);
+    lab.owner(Owner::Away);
+    assert_eq!(lab.hears(Event::Retreat), ["dropendpoint", "retreated: Asked, 0"]);
 }
 
 #[test]
