@@ -43,12 +43,21 @@ pub const FILE: &str = "usage.spool";
 /// are kept, and of the newer ones their numbers only.
 pub const RECORDS_WAITING_MAX: usize = 20_000;
 
-/// A file with confirmed entries is written anew from this size on.
-const COMPACT_BYTES: u64 = 128 << 10;
+/// How much stays of what is confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// A file with confirmed entries is written anew when so many bytes have come to it.
+    pub compact_bytes: u64,
+    /// So many confirmed records stay, in case the collector goes back in time.
+    pub confirmed_kept: usize,
+}
 
-/// So many confirmed records stay, in case the collector goes back in time: days of an
-/// ordinary owner.
-const CONFIRMED_KEPT: usize = 256;
+impl Default for Bounds {
+    /// Days of an ordinary owner.
+    fn default() -> Self {
+        Self { compact_bytes: 128 << 10, confirmed_kept: 256 }
+    }
+}
 
 /// Room that is set aside while there is some: hundreds of records on a full disk.
 const RESERVE_BYTES: u64 = 64 << 10;
@@ -210,6 +219,7 @@ pub struct Spool {
     /// failed write or sync left of it.
     rewrite: bool,
     compact_at: u64,
+    bounds: Bounds,
     /// So many were lost since the opening because too many waited.
     lost: u64,
     in_trouble: bool,
@@ -228,6 +238,19 @@ impl Spool {
         life: SpoolLife,
         boot: BootId,
     ) -> Result<(Self, Vec<Note>), OpenError> {
+        Self::open_within(disk, life, boot, Bounds::default())
+    }
+
+    /// The same, with bounds that a test is through with sooner.
+    ///
+    /// # Errors
+    /// As [`Spool::open`].
+    pub fn open_within(
+        disk: &mut dyn Disk,
+        life: SpoolLife,
+        boot: BootId,
+        bounds: Bounds,
+    ) -> Result<(Self, Vec<Note>), OpenError> {
         let bytes = disk.read(FILE).map_err(OpenError)?;
         let Contents { mut books, held, mut notes, .. } =
             Contents::of(bytes.as_deref().unwrap_or_default());
@@ -245,6 +268,7 @@ impl Spool {
             length,
             rewrite: bytes.is_none(),
             compact_at: 0,
+            bounds,
             lost: 0,
             in_trouble: false,
             untold: false,
@@ -370,7 +394,7 @@ impl Spool {
     /// Writes the file anew, without what has been confirmed for long.
     fn compact(&mut self, disk: &mut dyn Disk) -> io::Result<()> {
         let confirmed = self.held.len() - self.waiting;
-        let mut to_forget = confirmed.saturating_sub(CONFIRMED_KEPT);
+        let mut to_forget = confirmed.saturating_sub(self.bounds.confirmed_kept);
         let mut forgotten: BTreeMap<SpoolLife, u64> = BTreeMap::new();
         let mut stays = VecDeque::new();
         for held in &self.held {
@@ -398,12 +422,12 @@ impl Spool {
             let is_old = length != self.length
                 && disk.length(FILE).is_ok_and(|found| found == Some(self.length));
             self.rewrite |= !is_old;
-            self.compact_at = self.length + COMPACT_BYTES;
+            self.compact_at = self.length + self.bounds.compact_bytes;
             return Err(error);
         }
         (self.books, self.held) = (books, stays);
         self.length = length;
-        self.compact_at = self.length + COMPACT_BYTES;
+        self.compact_at = self.length + self.bounds.compact_bytes;
         self.rewrite = false;
         self.all_is_saved();
         disk.reserve(FILE, RESERVE_BYTES);

@@ -140,16 +140,15 @@ impl Log {
         self.written_bytes = segment.len();
         self.full = !segment.takes_more();
         self.index.merge(&summary.index);
-        let torn = summary.damage.last_mut().filter(|last| last.kind == DamageKind::Torn);
-        if let Some(torn) = torn
-            && !self.full
-        {
-            let offset = torn.offset;
-            *torn = self.put_aside(disk, offset, segment.tail(offset))?;
-            let done = disk.cut(&file, offset);
+        let torn = summary.damage.pop_if(|last| last.kind == DamageKind::Torn && !self.full);
+        if let Some(torn) = &torn {
+            self.put_aside(disk, torn.offset, segment.tail(torn.offset))?;
+            let done = disk.cut(&file, torn.offset);
             done.map_err(io_error("cut the torn tail of", &path))?;
-            self.written_bytes = offset;
+            self.written_bytes = torn.offset;
         }
+        // Also what was cut by one that failed before it could say so.
+        summary.damage.extend(self.cut_from(disk, self.written_bytes)?);
         self.durable_bytes = self.written_bytes;
         Ok(summary.damage)
     }
@@ -207,26 +206,39 @@ impl Log {
 
     /// Keeps a torn tail beside its segment, as `00000003.log.torn-<offset>`, and
     /// `-2`, `-3`, .. if one was torn there before.
-    fn put_aside(
-        &self,
-        disk: &mut dyn Disk,
-        offset: u64,
-        tail: &[u8],
-    ) -> Result<Damage, OpenLogError> {
-        let beside = format!("{}.torn-{offset}", file_name(self.segment));
+    fn put_aside(&self, disk: &mut dyn Disk, offset: u64, tail: &[u8]) -> Result<(), OpenLogError> {
         let failed = io_error("put aside the torn tail of", &self.path());
-        let names = match disk.list() {
-            Ok(names) => names,
-            Err(source) => return Err(failed(source)),
-        };
-        let (mut file, mut copy) = (beside.clone(), 1);
-        while names.contains(&file) {
-            copy += 1;
-            file = format!("{beside}-{copy}");
+        let first = self.torn_name(offset);
+        let others = (2..).map(|copy| format!("{first}-{copy}"));
+        for name in std::iter::once(first.clone()).chain(others) {
+            match disk.read(&name) {
+                Ok(None) => return disk.replace(&name, tail).map_err(failed),
+                // By one that could not cut it off.
+                Ok(Some(there)) if there == tail => return Ok(()),
+                Ok(Some(_)) => {}
+                Err(source) => return Err(failed(source)),
+            }
         }
-        disk.replace(&file, tail).map_err(failed)?;
-        let (file, bytes) = (self.directory.join(file), tail.len() as u64);
-        Ok(Damage { file, offset, bytes, kind: DamageKind::Cut })
+        Ok(())
+    }
+
+    fn torn_name(&self, offset: u64) -> String {
+        format!("{}.torn-{offset}", file_name(self.segment))
+    }
+
+    /// The tails that were put aside there.
+    fn cut_from(&self, disk: &mut dyn Disk, offset: u64) -> Result<Vec<Damage>, OpenLogError> {
+        let first = self.torn_name(offset);
+        let mut names = disk.list().map_err(io_error("list", &self.directory))?;
+        names.retain(|name| {
+            name.strip_prefix(&first).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        });
+        names.sort_unstable();
+        let damage = names.into_iter().map(|name| {
+            let bytes = disk.length(&name).ok().flatten().unwrap_or_default();
+            Damage { file: self.directory.join(name), offset, bytes, kind: DamageKind::Cut }
+        });
+        Ok(damage.collect())
     }
 
     pub fn contains(&self, record: &UsageRecord) -> bool {

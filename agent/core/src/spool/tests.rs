@@ -303,9 +303,9 @@ fn what_a_collector_lost_and_nobody_has_is_told_once() {
         assert!(spool.append(&mut disk, &long).is_none());
         collector.hears_all(&mut disk, &mut spool);
     }
-    assert!(spool.length < 3 * COMPACT_BYTES, "{}", spool.length);
+    assert!(spool.length < 3 * Bounds::default().compact_bytes, "{}", spool.length);
     let here = spool.held.len() as u64;
-    assert!((CONFIRMED_KEPT as u64..2_000).contains(&here));
+    assert!((Bounds::default().confirmed_kept as u64..2_000).contains(&here));
     disk.crash();
     let mut spool = open(&mut disk, 2);
     collector.hears_all(&mut disk, &mut spool);

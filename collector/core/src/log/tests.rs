@@ -143,6 +143,25 @@ fn a_second_tail_torn_at_the_same_place_does_not_replace_the_first() {
 }
 
 #[test]
+fn a_tail_that_was_cut_by_one_that_died_is_told_by_the_next() {
+    for operations in 0..6 {
+        let mut disk = log_of(1, SEGMENT_BYTES_MAX);
+        let whole = segment(&mut disk, 1);
+        disk.replace(&file_name(1), &[&whole, b"half".as_slice()].concat()).unwrap();
+        disk.lose_power_after(operations);
+        let _ = Log::open(&mut disk, Path::new("/data/ada"), &name("ada"));
+        disk.crash();
+        let (_, damage) = open(&mut disk);
+        let [Damage { bytes: 4, kind: DamageKind::Cut, .. }] = &damage[..] else {
+            panic!("after {operations}: {damage:?}")
+        };
+        assert_eq!(segment(&mut disk, 1), whole, "after {operations}");
+        append(&mut disk, 2..=2);
+        assert_eq!(open(&mut disk).1, [], "it was told, and the log went on");
+    }
+}
+
+#[test]
 fn a_damaged_record_in_the_middle_is_reported_and_may_come_again() {
     let mut disk = log_of(3, SEGMENT_BYTES_MAX);
     let mut bytes = segment(&mut disk, 1);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gleaner_agent_core::occupancy::Transition;
-use gleaner_agent_core::spool::{Deferred, Exchange, Note, Recorded, Spool};
+use gleaner_agent_core::spool::{Bounds, Deferred, Exchange, Note, Recorded, Spool};
 use gleaner_common::disk::simulated::{DiskCopy, Draws, SimulatedDisk};
 use gleaner_common::id::{BootId, SpoolLife};
 use gleaner_common::time::WallTime;
@@ -18,6 +18,7 @@ pub(crate) struct AgentSide {
     pub(crate) disk: SimulatedDisk,
     spool: Option<Spool>,
     boot: BootId,
+    pub(super) bounds: Bounds,
     draws: Draws,
     /// Every transition has a number of its own, which its reason begins with.
     pub(super) appended: u64,
@@ -33,10 +34,21 @@ pub(crate) struct AgentSide {
 impl AgentSide {
     pub(crate) fn new(seed: u64, boot: BootId) -> Self {
         let mut draws = Draws::new(seed);
+        let disk = SimulatedDisk::new(draws.any());
+        // As they are, or so small that records are cleared away all the time.
+        let bounds = if draws.one_in(2) {
+            Bounds::default()
+        } else {
+            Bounds {
+                compact_bytes: draws.below(1_000),
+                confirmed_kept: usize::try_from(draws.below(20)).unwrap_or_default(),
+            }
+        };
         Self {
-            disk: SimulatedDisk::new(draws.any()),
+            disk,
             spool: None,
             boot,
+            bounds,
             draws,
             appended: 0,
             saved: BTreeSet::new(),
@@ -56,7 +68,7 @@ impl AgentSide {
             return;
         }
         let life = self.drawn_life();
-        let opened = Spool::open(&mut self.disk, life, self.boot);
+        let opened = Spool::open_within(&mut self.disk, life, self.boot, self.bounds);
         let (spool, notes) = opened.unwrap_or_else(|error| panic!("{error}"));
         self.spool = Some(spool);
         self.hear_notes(&notes);

@@ -19,9 +19,6 @@ use super::UsageOutcome;
 use super::agent_side::{AgentSide, token};
 use crate::lab::invariant::holds;
 
-/// So many confirmed records stay with their agent, as the spool promises.
-const STAY_WITH_THEIR_AGENT: usize = 256;
-
 /// The collector's end of the path.
 #[derive(Debug)]
 pub(crate) struct LogSide {
@@ -97,8 +94,9 @@ impl LogSide {
         self.disk.restore(&copy);
         let after = self.kept_tokens();
         self.confirmed.clone_from(&after);
-        let mut lost: Vec<u64> = before.difference(&after).copied().collect();
-        lost.truncate(lost.len().saturating_sub(STAY_WITH_THEIR_AGENT));
+        // The last that were confirmed stay with their agent, as the spool promises.
+        let gone = before.iter().rev().skip(agent.bounds.confirmed_kept);
+        let lost: Vec<u64> = gone.filter(|token| !after.contains(token)).copied().collect();
         agent.excused.extend(lost);
         true
     }
