@@ -72,16 +72,16 @@ fn spec_hex() -> String {
 
 #[test]
 fn openings() {
-    check(&Opening::new(Purpose::Agent), "0800");
-    check(&Opening::new(Purpose::Usage), "0801");
-    check(&Opening::new(Purpose::Request), "0802");
+    check(&Opening::new(Purpose::Agent), "0900");
+    check(&Opening::new(Purpose::Usage), "0901");
+    check(&Opening::new(Purpose::Request), "0902");
     let put = Purpose::Put { hash: HASH, size_bytes: 300 };
-    check(&Opening::new(put), &format!("0803{}ac02", ab(32)));
-    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0804{}", ab(32)));
-    check(&Opening::new(Purpose::Enrol), "0805");
+    check(&Opening::new(put), &format!("0903{}ac02", ab(32)));
+    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0904{}", ab(32)));
+    check(&Opening::new(Purpose::Enrol), "0905");
     let relay = Purpose::Relay { workstation: WorkstationId(7), name: "w".into() };
-    check(&Opening::new(relay), "0806070177");
-    check(&Opening::new(Purpose::Packets), "0807");
+    check(&Opening::new(relay), "0906070177");
+    check(&Opening::new(Purpose::Packets), "0907");
     let what = Box::new(Handover {
         subprogram: SubprogramId { job: JobId(6), index: 300 },
         old: Fence::of(3),
@@ -92,7 +92,7 @@ fn openings() {
         frozen: Duration::from_secs(1),
     });
     let handover = Purpose::Handover { to: WorkstationId(7), what };
-    let expected = format!("08080706ac020304{}01ac020100", ab(16));
+    let expected = format!("09080706ac020304{}01ac020100", ab(16));
     check(&Opening::new(handover), &expected);
 }
 
