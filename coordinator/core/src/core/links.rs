@@ -154,15 +154,15 @@ impl Core {
         });
         self.holds_only(id, &hello.held.iter().map(|(fence, _)| *fence).collect());
         let mut missing = self.attempts_at(id);
-        let mut keep = vec![];
-        let begins_later = self.settling.everything();
+        let (mut keep, mut returned) = (vec![], vec![]);
+        let settles = self.settling.everything();
         for (fence, state) in hello.held {
             let is_placed = self.is_placed_at(fence, id);
-            if is_placed && begins_later && state == GuestState::Waiting {
-                // It would begin beside what the later self gave out: it is offered again.
-                continue;
-            }
-            if is_placed {
+            if is_placed && settles && state == GuestState::Waiting {
+                // It would begin beside what the later self gave out.
+                missing.retain(|other| *other != fence);
+                returned.push(fence);
+            } else if is_placed {
                 self.set_stage(draft, fence, Stage::Held(state));
                 if state != GuestState::Leaving {
                     self.stop_move(draft, fence, "it does not leave any more");
@@ -191,12 +191,27 @@ impl Core {
         if self.pool.get(id).is_some_and(|it| it.riders().len() > 0) {
             self.send_riders(draft, id);
         }
-        if !self.settling.everything() {
-            for fence in missing {
+        for fence in returned {
+            self.returns_unkept(draft, fence);
+        }
+        for fence in missing {
+            if settles {
+                // It is offered again when nothing unknown runs any more.
+                self.set_stage(draft, fence, Stage::Offered);
+            } else {
                 self.offer_again(draft, from, fence);
             }
         }
         self.resend_to_ranks(draft, id);
+    }
+
+    /// The agent lets go of what waits there, as its welcome says, and takes no attempt
+    /// twice: whatever it says of this one, another is made.
+    fn returns_unkept(&mut self, draft: &mut Draft, fence: Fence) {
+        let why = "the coordinator's store went back before it began";
+        let comes = self.attempts.get(&fence).is_some_and(|attempt| attempt.coming.is_some());
+        let how = if comes { Return::Lost(why) } else { Return::Refused(why.to_owned()) };
+        self.came_back(draft, fence, &how);
     }
 
     /// How often agents without guests are heard: the more often the fewer there

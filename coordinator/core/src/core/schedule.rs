@@ -18,6 +18,7 @@ mod check;
 mod config;
 mod decisions;
 mod groups;
+mod patience;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,6 +30,7 @@ use gleaner_common::time::{Moment, WallTime};
 pub(super) use self::asked::asked_for;
 pub use self::config::{SchedulerConfig, UnknownPolicy};
 use self::groups::Groups;
+use self::patience::Patience;
 use super::folding::Folding;
 use super::placement::PLACEMENTS_MAX;
 use super::{Core, Draft};
@@ -70,8 +72,7 @@ pub(super) struct Schedule {
     unfilled: BTreeMap<JobId, u32>,
     /// Which groups of workstations what was given last goes to.
     groups: Groups,
-    /// Until when those who were asked for places may take their time.
-    patient_until: BTreeMap<JobId, Moment>,
+    patience: Patience,
     /// Attempts whose agents were asked to return them.
     given_back: BTreeSet<Fence>,
     pub(super) folding: BTreeMap<JobId, Folding>,
@@ -104,7 +105,7 @@ impl Schedule {
             left: BTreeMap::new(),
             unfilled: BTreeMap::new(),
             groups: Groups::default(),
-            patient_until: BTreeMap::new(),
+            patience: Patience::default(),
             given_back: BTreeSet::new(),
             folding: BTreeMap::new(),
             fold_again: None,
@@ -165,7 +166,7 @@ impl Schedule {
     /// When somebody's patience ends first, or a cycle goes on.
     pub(super) fn first_due(&self) -> Option<Moment> {
         let others = self.fold_again.into_iter().chain(self.goes_on_at);
-        self.patient_until.values().copied().chain(others).min()
+        self.patience.first_due().into_iter().chain(others).min()
     }
 
     fn user(&mut self, name: &str) -> User {
@@ -299,7 +300,7 @@ impl Core {
         let left = self.schedule.left.remove(&id).unwrap_or_default();
         let Some(Demand { held, queued, sizes }) = self.demand(id) else {
             self.schedule.set_unfilled(id, 0);
-            self.schedule.patient_until.remove(&id);
+            self.schedule.patience.forget(id);
             return self.tell(draft.now, Fact::Ended { job: id });
         };
         let state = self.schedule.scheduler.state();
@@ -328,7 +329,7 @@ impl Core {
         let is_too_few = held == 0 && size < it.request.sizes.min();
         let size = if is_too_few { 0 } else { size };
         if it.asked <= before.saturating_sub(size) {
-            self.schedule.patient_until.remove(&id);
+            self.schedule.patience.end(id);
         }
         if size != before {
             self.tell(draft.now, Fact::Resized { job: id, size });

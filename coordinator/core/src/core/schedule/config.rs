@@ -16,7 +16,8 @@ pub struct SchedulerConfig {
     /// One of [`ALL`](crate::scheduler::ALL), by name.
     pub policy: String,
     /// How long a bag that is asked for places may wait for the ends of its
-    /// subprograms.
+    /// subprograms. Twice as long, up to sixteen times, each time that what was taken
+    /// suited nobody and came back.
     #[serde(with = "units::duration")]
     pub patience: Duration,
     /// Which groups of workstations the parts of a job go to that start together;

@@ -1,20 +1,13 @@
 //! How what the scheduler decides is carried out: by placement, by growth, and by
 //! asking jobs for what they hold.
 
-use std::time::Duration;
-
 use gleaner_common::id::{Fence, JobId};
-use gleaner_common::time::Moment;
 use gleaner_common::wire::CoordinatorFrame;
 
 use crate::core::placement::PLACEMENTS_MAX;
 use crate::core::{Core, Draft};
 use crate::job::Job;
 use crate::scheduler::{Decision, Fact, Reason};
-
-/// An agent that was asked for a guest has so long at least before it is asked
-/// again.
-const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 impl Core {
     pub(super) fn carry_out(&mut self, draft: &mut Draft, decision: Decision) {
@@ -65,6 +58,7 @@ impl Core {
             if self.is_large_and_alone(id) {
                 self.keep_for(draft, id);
             }
+            self.schedule.patience.suits_nobody();
             self.schedule.suits_at = self.pool.version();
             self.tell(draft.now, Fact::Unplaced { job: id });
             self.tell_resources(draft.now);
@@ -141,7 +135,11 @@ impl Core {
         let unfilled = self.schedule.unfilled(id);
         self.schedule.set_unfilled(id, unfilled + by);
         self.choose_groups(id);
-        self.fill(draft, id).min(by)
+        let left = self.fill(draft, id).min(by);
+        if left < by {
+            self.schedule.patience.is_given(id);
+        }
+        left
     }
 
     /// Goes on with what a job was given before, and gives back what it cannot
@@ -190,18 +188,14 @@ impl Core {
         if given < by && is_program {
             self.shrink_by_folding(draft, id, by - given);
         } else if given < by {
-            let until = draft.now + self.config.scheduler.patience;
-            self.schedule.patient_until.entry(id).or_insert(until);
+            self.schedule.patience.begin(draft.now, id, self.config.scheduler.patience);
         }
     }
 
     /// Who has been asked for places long enough has them taken.
     pub(in crate::core) fn take_what_is_due(&mut self, draft: &mut Draft) {
         self.ask_again(draft.now);
-        let is_due = |(_, until): &(&JobId, &Moment)| **until <= draft.now;
-        let due = self.schedule.patient_until.iter().filter(is_due);
-        for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.schedule.patient_until.remove(&id);
+        for id in self.schedule.patience.take_due(draft.now) {
             self.take_places(draft, id);
         }
     }
@@ -225,8 +219,7 @@ impl Core {
                 self.send(draft, at, CoordinatorFrame::GiveBack { fence });
             }
         }
-        let until = draft.now + self.config.scheduler.patience.max(ASKED_AGAIN_AFTER);
-        self.schedule.patient_until.insert(id, until);
+        self.schedule.patience.took(draft.now, id, self.config.scheduler.patience);
     }
 
     fn refused(&mut self, draft: &mut Draft, id: JobId, reason: Reason) {

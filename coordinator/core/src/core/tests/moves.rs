@@ -1,6 +1,7 @@
 //! Attempts that move: never two that run, and never none for good.
 
 use gleaner_common::fingerprint::{Fingerprint, Version};
+use gleaner_common::id::Generation;
 use gleaner_common::job::{OnBusy, Reaction};
 use gleaner_common::program::{Arrival, Destination, Handover, Ticket};
 use gleaner_common::reaction::Keep;
@@ -381,6 +382,68 @@ fn a_new_life_of_the_coordinator_goes_on_with_a_move() {
     site.arrives(begun);
     site.check_sent(1, &CoordinatorFrame::Cancel { fence: old });
     site.check_sent(2, &CoordinatorFrame::GoOn { fence: begun.new });
+}
+
+impl Site {
+    /// An agent that nothing else is asked of has seen what the store does not know.
+    fn goes_back(&mut self) {
+        self.enrol(9);
+        let newest = self.core.fences.floor();
+        let generation = Generation(newest.generation.0 + 1);
+        let frame = AgentFrame::Hello {
+            incarnation: Incarnation(1),
+            boot: BootId::default(),
+            facts: Box::default(),
+            presence: presence(true, 0),
+            held: vec![],
+            seen: Fence { generation, number: 1 },
+        };
+        self.handle(Event::Heard { from: link(9, 1), frame });
+    }
+
+    /// It is connected again, and holds this one, which has not begun.
+    fn returns_holding(&mut self, id: u32, waiting: Fence) {
+        let facts = self.core.pool.get(WorkstationId(id)).unwrap().facts.clone();
+        self.handle(Event::Disconnected(link(id, 1)));
+        let held = vec![(waiting, GuestState::Waiting)];
+        self.hello(link(id, 1), Incarnation(1), facts, presence(false, 1), held);
+        let is_kept = |frame: &CoordinatorFrame| matches!(frame, CoordinatorFrame::Welcome { keep, .. } if keep.contains(&waiting));
+        assert!(!self.sent().any(|(to, frame)| to == id && is_kept(frame)), "it is let go of");
+    }
+}
+
+/// It was counted as set going, where its agent had let go of it: its job waited for ever.
+#[test]
+fn what_arrives_just_as_the_store_goes_back_is_not_set_going_and_moves_again() {
+    let (mut site, job, old) = Site::with_guest(1);
+    let begun = site.move_away(1, old);
+    site.goes_back();
+    site.returns_holding(2, begun.new);
+    site.arrives(begun);
+    site.check_sent(2, &CoordinatorFrame::Cancel { fence: begun.new });
+    site.check_row(job, 1, SubprogramState::Suspended, 0);
+    let again = site.pass_heard(PAST_LEASE);
+    let (to, _, new) = only(&again);
+    assert!(to == 2 && new > begun.new, "{again:?}");
+    site.arrives(Move { new, ..begun });
+    site.check_row(job, 2, SubprogramState::Running, 1);
+}
+
+#[test]
+fn what_starts_just_as_the_store_goes_back_starts_again_when_that_is_settled() {
+    let mut site = Site::with_idle(1);
+    let (job, offered) = site.submit(1, 0);
+    let (_, _, fence) = only(&offered);
+    site.goes_back();
+    site.returns_holding(1, fence);
+    site.started(1, fence);
+    site.check_sent(1, &CoordinatorFrame::Cancel { fence });
+    let (_, _, new) = only(&site.pass_heard(PAST_LEASE));
+    assert!(new > fence);
+    site.started(1, new);
+    site.check_row(job, 1, SubprogramState::Running, 0);
+    let row = site.core.subprogram_row(subprogram(job, 0)).unwrap();
+    assert_eq!((row.failures, row.retreats, row.lost), (0, 0, 0), "it had not begun");
 }
 
 #[test]
