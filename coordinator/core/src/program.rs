@@ -358,8 +358,7 @@ impl Program {
         }
     }
 
-    /// A rank's process is gone or begins anew: the tasks that it held come
-    /// back.
+    /// A rank's process is gone: the tasks that it held come back.
     pub(crate) fn gone(&mut self, rank: Rank) {
         if self.past.is_known_to_bag(rank) {
             self.happen(Happened::Gone { rank, lost: false });

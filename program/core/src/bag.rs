@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  put ──► waiting ──next──► held by a rank ──done──► done (its result is accepted)
-//!             ▲                  │ returned, or the rank is gone
+//!             ▲                  │ returned, or the rank is gone or begins anew
 //!             └──────────────────┘
 //! ```
 //!
@@ -153,7 +153,7 @@ impl Bag {
         effects
     }
 
-    /// The rank's process is gone (or begins anew): what it held comes back.
+    /// The rank's process is gone: what it held comes back.
     /// `lost`: not by its own wish or its owner's, so that it may have been
     /// the task's fault.
     #[must_use]

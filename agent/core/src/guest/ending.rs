@@ -22,10 +22,7 @@ impl Guest {
         match self.state {
             State::Ending(None) | State::Ended => {}
             State::Arriving | State::Landed => self.refuse(NotHere::Asked, turn),
-            // A rank that begins anew has begun.
-            _ if matches!(self.process, Process::Preparing { .. }) && !self.endpoint => {
-                self.refuse(NotHere::Asked, turn);
-            }
+            _ if self.is_unbegun_rank() => self.refuse(NotHere::Asked, turn),
             State::Running
             | State::Demoted
             | State::Suspended(_)
@@ -33,6 +30,11 @@ impl Guest {
             | State::Leaving { .. }
             | State::Ending(Some(_)) => self.retreat(Why::Asked, turn),
         }
+    }
+
+    /// One that begins anew has begun.
+    fn is_unbegun_rank(&self) -> bool {
+        self.is_rank() && !self.endpoint && matches!(self.process, Process::Preparing { .. })
     }
 
     pub(super) fn retreat(&mut self, why: Why, turn: &mut Turn<'_>) {

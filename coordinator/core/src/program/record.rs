@@ -14,7 +14,7 @@ use gleaner_program_core::wire::{Answer, Ask};
 use serde::{Deserialize, Serialize};
 
 /// The version of an event, which comes first in its bytes.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// Ranks that began together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -174,7 +174,9 @@ impl Endpoint {
         let request = Request(self.asked.0 + 1);
         (self.asked, self.program_asked, self.former) = (request, request, request);
         self.open.insert(request, Ask::BeginsAnew);
-        out.push(Effect::Ask { request, ask: Ask::BeginsAnew });
+        // In order: the coordinator looks at no question that is older than one it knows.
+        let all = self.open.iter().map(|(&request, ask)| (request, ask.clone()));
+        out.extend(all.map(|(request, ask)| Effect::Ask { request, ask }));
     }
 
     fn count_what_waits(&mut self) {

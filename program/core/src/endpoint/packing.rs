@@ -118,6 +118,7 @@ impl Endpoint {
         ensure(mark.boundary.0 <= self.boundaries, "a boundary that was not reached")?;
         ensure(mark.frames <= COUNT_MAX, "too high a count")?;
         ensure(mark.asked <= self.asked, "at a boundary more was asked than now")?;
+        ensure(self.former <= mark.asked, "a boundary of a former process")?;
         self.log.check_mark(mark)?;
         mark.peers.iter().try_for_each(|(rank, progress)| {
             let peer = self.peers.get(rank).ok_or("a boundary knows a peer that is none")?;

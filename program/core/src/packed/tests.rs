@@ -41,7 +41,7 @@ const GOLDEN: [(u16, &str); 4] = [
         "0401030003010204e80701050300020001020102ac02000268690304ac02e807059003de02882701050107\
          0601011204010104c801a01fac02fa0109010702030808000202ac02000268690102090901020701000a0a\
          000202ac0200026869000a080301010201030100030206010102010101060105010204c801a01fac02fa01\
-         09010201010102060105010204c801a01fac02fa0109020403020104040101ab0b0101020101020207ac02\
+         09010201010102060105010204c801a01fac02fa0109020403010104040101ab0b0101020101020207ac02\
          0201020103",
     ),
 ];
@@ -149,7 +149,7 @@ fn filled() -> PackedEndpoint {
         boundaries: 2,
         asked: Request(4),
         program_asked: Request(3),
-        former: Request(2),
+        former: Request(1),
         open: [(Request(4), Ask::Done { task: Task(1), result: vec![0xab] })].into(),
         frames: 11,
         wait: Some(Wait::Room { to: OTHER }),
@@ -274,7 +274,8 @@ fn an_endpoint_that_contradicts_itself_is_refused_with_what_is_wrong() {
     check_refused(|p| p.frames = u64::MAX, "too high a count");
     check_refused(|p| p.program_asked = Request(5), "the program has asked more than the rank");
     let former = "its program has asked less than a former process";
-    check_refused(|p| p.former = Request(4), former);
+    check_refused(|p| p.program_asked = Request(0), former);
+    check_refused(|p| at_boundary(p).asked = Request(0), "a boundary of a former process");
     check_refused(|p| p.log.given = 11, "more was given than delivered");
     check_refused(|p| p.log.entries.swap(0, 1), "the log is out of order");
     check_refused(|p| other(p).outgoing.sent = 2, "more is sent than there is");

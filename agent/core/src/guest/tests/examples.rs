@@ -270,7 +270,7 @@ fn a_guest_that_is_killed_while_its_files_are_laid_ends_when_they_lie() {
     assert!(lab.place.is_free());
 
     let mut lab = running(with_files);
-    assert_eq!(lab.hears(Event::Retreat), ["refused: Asked"], "it had not begun");
+    assert_eq!(lab.hears(Event::Retreat), ["retreated: Asked, 0"]);
     assert_eq!(lab.hears(Event::Laid(Err("the disk is full".into()))), ["clearground"]);
     assert!(lab.place.is_free());
 }

@@ -83,25 +83,25 @@ fn an_event_has_the_bytes_of_its_version() {
     let (rank, request, snapshot) = (RANK, REQUEST, Snapshot(2));
     let parts = [(RANK, ContentHash([0xab; 32]))].into();
     let (end, sent) = (End::ExitCode(1), vec![(Rank(0), 300)]);
-    check(&Happened::Asked { rank, request, ask: Ask::Leave }, "0201030501");
-    check(&Happened::Gone { rank, lost: true }, "02020301");
+    check(&Happened::Asked { rank, request, ask: Ask::Leave }, "0301030501");
+    check(&Happened::Gone { rank, lost: true }, "03020301");
     let first = Rank(4);
-    check(&Happened::Spawned { by: rank, request, first, count: 2 }, "020303050402");
-    check(&Happened::Ended { rank, end, snapshot, sent }, "0204030002020100ac02");
-    check(&Happened::Drained(rank), "020503");
-    check(&Happened::CutBegan(snapshot), "020602");
-    check(&Happened::Whole { snapshot, parts }, &format!("0207020103{}", "ab".repeat(32)));
-    check(&Happened::Grew { first, count: 2 }, "02080402");
+    check(&Happened::Spawned { by: rank, request, first, count: 2 }, "030303050402");
+    check(&Happened::Ended { rank, end, snapshot, sent }, "0304030002020100ac02");
+    check(&Happened::Drained(rank), "030503");
+    check(&Happened::CutBegan(snapshot), "030602");
+    check(&Happened::Whole { snapshot, parts }, &format!("0307020103{}", "ab".repeat(32)));
+    check(&Happened::Grew { first, count: 2 }, "03080402");
     check(&Happened::Began(Box::new(state())), BEGAN);
     check(&all_this(), ALL_THIS);
-    check(&Happened::Negotiates(rank), "020a03");
+    check(&Happened::Negotiates(rank), "030a03");
 }
 
-const BEGAN: &str = "0200ac02010100040001010112020100ac02010201020103ababababababababababababababa\
+const BEGAN: &str = "0300ac02010100040001010112020100ac02010201020103ababababababababababababababa\
                      bababababababababababababababababab010004010301010112020100ac0201010301050004\
                      020103";
 
-const ALL_THIS: &str = "0209ac0201020004000402010301010112020100ac02010201020103ababababababababab\
+const ALL_THIS: &str = "0309ac0201020004000402010301010112020100ac02010201020103ababababababababab\
                         ababababababababababababababababababababababab010004010301010112020100ac02\
                         010103010500040201030102c0843d8080802003000002000101bb01020002000200000101\
                         000103010301080207090001dd08090201ee02060304030001aa05050106030101bb030b05\
