@@ -152,22 +152,22 @@ impl Core {
             w.learn_presence(now, hello.presence);
             w.renew(now, lease);
         });
-        self.holds_only(id, &hello.held.iter().map(|(fence, _)| *fence).collect());
+        let held = hello.held.iter().map(|(fence, _)| *fence).collect();
+        self.holds_only(id, &held);
         let mut missing = self.attempts_at(id);
+        missing.retain(|fence| !held.contains(fence));
         let (mut keep, mut returned) = (vec![], vec![]);
         let settles = self.settling.everything();
         for (fence, state) in hello.held {
             let is_placed = self.is_placed_at(fence, id);
             if is_placed && settles && state == GuestState::Waiting {
                 // It would begin beside what the later self gave out.
-                missing.retain(|other| *other != fence);
                 returned.push(fence);
             } else if is_placed {
                 self.set_stage(draft, fence, Stage::Held(state));
                 if state != GuestState::Leaving {
                     self.stop_move(draft, fence, "it does not leave any more");
                 }
-                missing.retain(|other| *other != fence);
                 keep.push(fence);
             } else {
                 self.note_unknown(draft, id, fence);

@@ -175,8 +175,7 @@ impl Endpoint {
         (self.asked, self.program_asked, self.former) = (request, request, request);
         self.open.insert(request, Ask::BeginsAnew);
         // In order: the coordinator looks at no question that is older than one it knows.
-        let all = self.open.iter().map(|(&request, ask)| (request, ask.clone()));
-        out.extend(all.map(|(request, ask)| Effect::Ask { request, ask }));
+        out.extend(self.open_asks());
     }
 
     fn count_what_waits(&mut self) {

@@ -80,15 +80,15 @@ impl Endpoint {
         self.log.check()?;
         self.peers.values().try_for_each(Peer::check)?;
         self.check_waiting()?;
-        [&self.boundary, &self.pending]
-            .into_iter()
-            .flatten()
-            .try_for_each(|m| self.check_mark(m))?;
         let ranks_max = self.config.ranks_max;
         ensure(self.peers.keys().all(|rank| rank.0 < ranks_max), "a peer that can be no rank")?;
         ensure(self.asked >= self.program_asked, "the program has asked more than the rank")?;
         let its_former = "its program has asked less than a former process";
         ensure(self.program_asked >= self.former, its_former)?;
+        [&self.boundary, &self.pending]
+            .into_iter()
+            .flatten()
+            .try_for_each(|m| self.check_mark(m))?;
         ensure(
             self.asked.0.max(self.boundaries).max(self.frames) <= COUNT_MAX,
             "too high a count",

@@ -274,7 +274,7 @@ fn an_endpoint_that_contradicts_itself_is_refused_with_what_is_wrong() {
     check_refused(|p| p.frames = u64::MAX, "too high a count");
     check_refused(|p| p.program_asked = Request(5), "the program has asked more than the rank");
     let former = "its program has asked less than a former process";
-    check_refused(|p| p.program_asked = Request(0), former);
+    check_refused(|p| p.former = Request(4), former);
     check_refused(|p| at_boundary(p).asked = Request(0), "a boundary of a former process");
     check_refused(|p| p.log.given = 11, "more was given than delivered");
     check_refused(|p| p.log.entries.swap(0, 1), "the log is out of order");

@@ -77,11 +77,10 @@ impl Patience {
     /// This job has begun on more places.
     pub(super) fn is_given(&mut self, job: JobId) {
         for (giver, taken) in &mut self.taken {
-            match std::mem::take(&mut taken.stage) {
-                Stage::Settled => {}
-                Stage::SuitsNobody if *giver == job => taken.in_vain += 1,
-                Stage::Taken if *giver == job => {}
-                Stage::Taken | Stage::SuitsNobody => taken.in_vain = 0,
+            match (std::mem::take(&mut taken.stage), *giver == job) {
+                (Stage::Settled, _) | (Stage::Taken, true) => {}
+                (Stage::SuitsNobody, true) => taken.in_vain += 1,
+                (Stage::Taken | Stage::SuitsNobody, false) => taken.in_vain = 0,
             }
         }
         self.taken.retain(|_, taken| taken.in_vain > 0 || taken.stage != Stage::Settled);
